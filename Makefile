@@ -1,0 +1,41 @@
+# The two commands of a newcomer: `make quickstart` and `make test`. Each does its own set-up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+QUICKSTART ?= quickstart
+
+.PHONY: quickstart test test-all check format clean
+
+quickstart: $(VENV)/.core
+	$(BIN)/electrify quickstart --out $(QUICKSTART)
+
+test: check
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: check
+	$(BIN)/pytest -n 2
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "electrify needs Python 3.11 or newer; give one with: make PYTHON=python3.12"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data]"
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,cluster,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(QUICKSTART) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,113 @@
+"""How fast `electrify prepare` is, per core, beside the tokenizers it could be built on.
+
+    python benchmarks/data.py TEXT VOCAB_TXT [--rounds 5]
+
+TEXT is plain text with blank lines between documents, packed or not. The whole of `prepare`
+(reading Parquet, encoding, building examples, writing shards, checksums) with one worker runs
+beside bare `tokenizers.encode_batch_fast` on the same lines with one thread, and beside the
+official Python tokenizer on a part of them where it is installed:
+
+    pip install --no-deps bert-tensorflow==1.0.1 six
+
+All must give the same ids.
+"""
+
+import argparse
+import importlib.util
+import io
+import os
+import sys
+import tempfile
+import types
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+from side_by_side import measure, report, where
+
+from electrify.corpora.corpus import corpus, settings_type
+from electrify.corpora.document import read_parquet, row_groups
+from electrify.tokens import prepare as prepare_module
+from electrify.tokens import tokenizer
+from electrify.tokens.encoder import Encoder
+from electrify.tokens.prepare import Prepare, prepare
+
+OFFICIAL_SHARE = 30  # one document in so many: it is slow
+
+
+def official_tokenizer(vocab: Path):
+    """The tokenizer of google-research/bert, which ELECTRA's is; None where it is not installed."""
+    spec = importlib.util.find_spec("bert")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    sys.modules.setdefault("tensorflow", _stand_in())
+    place = Path(spec.submodule_search_locations[0]) / "tokenization.py"
+    loaded = importlib.util.spec_from_file_location("official_tokenization", place)
+    module = importlib.util.module_from_spec(loaded)
+    loaded.loader.exec_module(module)
+    return module.FullTokenizer(str(vocab), do_lower_case=True)
+
+
+def _stand_in() -> types.ModuleType:
+    """Just what the official tokenizer asks of TensorFlow: a way to open the vocabulary."""
+    tensorflow = types.ModuleType("tensorflow")
+    tensorflow.gfile = types.SimpleNamespace(GFile=open)
+    return tensorflow
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("vocab", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="benchmark"))
+    settings = settings_type("text")(sources=(str(arguments.text),), out=work / "docs", workers="1")
+    manifest = corpus(settings)
+    megabytes = manifest["text_bytes"] / 1e6
+    texts = [document.text for document in read_parquet(row_groups(work / "docs"))]
+    lines = [[line for line in text.split("\n") if line and not line.isspace()] for text in texts]
+    backend = tokenizer.load(arguments.vocab).backend
+    official = official_tokenizer(arguments.vocab)
+    sample = [line for document in lines[::OFFICIAL_SHARE] for line in document]
+
+    def ours() -> float:
+        prepare_module._encoder.cache_clear()  # each round starts without remembered words
+        out = Path(tempfile.mkdtemp(dir=work)) / "shards"
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            docs = (work / "docs",)
+            prepare(Prepare(docs=docs, tokenizer=str(arguments.vocab), out=out, workers="1"))
+        return megabytes
+
+    def bare() -> float:
+        for document in lines:
+            backend.encode_batch_fast(document, add_special_tokens=False)
+        return megabytes
+
+    def officially() -> float:
+        for line in sample:
+            official.convert_tokens_to_ids(official.tokenize(line))
+        return sum(len(line.encode()) + 1 for line in sample) / 1e6
+
+    rivals = {"electrify prepare": ours, "encode_batch_fast": bare}
+    if official:
+        rivals["official tokenizer"] = officially
+        ids = [official.convert_tokens_to_ids(official.tokenize(line)) for line in sample]
+        same = sum(
+            a == b for a, b in zip(ids, Encoder(backend).lines("\n".join(sample)), strict=True)
+        )
+        print(f"same ids as the official tokenizer in {same:,} of {len(sample):,} lines")
+    encoder = Encoder(backend)
+    equal = all(
+        encoder.lines(text)
+        == [e.ids for e in backend.encode_batch_fast(some, add_special_tokens=False)]
+        for text, some in zip(texts, lines, strict=True)
+    )
+    print(f"same ids as encode_batch_fast in all {len(texts):,} documents: {equal}")
+    report(measure(rivals, arguments.rounds), "electrify prepare", "MB/s per core")
+    print(where())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""A folder that is made part by part, can be continued after a kill, and is whole or not there.
+
+OUT/manifest.json      written last: without it the folder is not finished
+OUT/*                  finished parts, each committed by itself
+OUT/.parts/            while it is being built: the settings, and one record per finished part
+"""
+
+import fcntl
+import shutil
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from electrify import __version__
+from electrify.commit import committed, read_json, sha256_of, write_json
+from electrify.errors import UserError
+from electrify.jobs import in_order
+
+Part = TypeVar("Part")
+Record = dict[str, Any]
+Work = Callable[[Part, int, Path], Record]
+"""Makes part number i in a folder and returns its record, whose "files" are what it wrote."""
+
+
+class Build:
+    """A folder under construction; `identity` is all that decides its bytes: settings, inputs."""
+
+    def __init__(self, out: Path, kind: str, identity: dict[str, Any]) -> None:
+        self.out, self.kind, self.identity = out, kind, identity
+        self.staging = out / ".parts"
+        self.finished = False
+        self._lock: IO[bytes] | None = None
+        self._open()
+
+    def _open(self) -> None:
+        manifest, settings = self.out / "manifest.json", self.staging / "settings.json"
+        if manifest.exists():
+            self._refuse_if_other(read_json(manifest).get("identity", {}), "was made")
+            self.finished = True
+            shutil.rmtree(self.staging, ignore_errors=True)  # of a run killed after its last commit
+            return
+        if self.out.exists() and not self.out.is_dir():
+            raise UserError(f"{self.out} is a file", got=f"{self.out}", fix="give --out a folder")
+        if self.out.is_dir() and any(self.out.iterdir()) and not self.staging.is_dir():
+            raise UserError(
+                f"{self.out} holds files that electrify did not make",
+                got=", ".join(sorted(path.name for path in self.out.iterdir())[:5]),
+                fix="give --out a new or empty folder; nothing was touched",
+            )
+        self.staging.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.staging / "lock").open("wb")
+        try:  # the kernel frees it when the process dies, so a stale lock cannot stay
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(
+                f"another process is building {self.out}",
+                got="its lock is held",
+                fix="wait for it, or give another --out",
+            ) from error
+        for leftover in self.out.glob(".*.tmp"):  # of a process that was killed while it wrote
+            leftover.unlink()
+        if settings.exists():
+            self._refuse_if_other(read_json(settings), "was begun")
+        else:
+            write_json(settings, self.identity)
+
+    def _refuse_if_other(self, there: dict[str, Any], was_made: str) -> None:
+        if there == self.identity:
+            return
+        old, new = _flat(there), _flat(self.identity)
+        names = [name for name in sorted(old | new) if old.get(name) != new.get(name)]
+        differences = "; ".join(f"{n}: {old.get(n)} there, {new.get(n)} here" for n in names[:3])
+        raise UserError(
+            f"{self.out} {was_made} with other settings or other input",
+            got=differences,
+            fix="use the same settings, or another --out; nothing was touched",
+        )
+
+    def save_settings(self, toml: str) -> None:
+        """Keep the resolved settings beside what they made."""
+        with committed(self.out / "settings.toml") as temporary:
+            temporary.write_text(toml, encoding="utf-8")
+
+    def make(
+        self, stage: str, parts: Iterable[Part], work: Work[Part], pool: Executor, ahead: int
+    ) -> Generator[Record]:
+        """The records of all parts in order; what an earlier run finished is not made again."""
+        job = partial(_make, work, self.out, self.staging / stage)
+        (self.staging / stage).mkdir(exist_ok=True)
+        yield from in_order(job, self._numbered(stage, parts), pool, ahead)
+
+    def _numbered(self, stage: str, parts: Iterable[Part]) -> Iterator[tuple[int, Part | None]]:
+        for index, part in enumerate(parts):
+            done = _finished(self.out, self.staging / stage, index)
+            yield index, None if done else part  # a finished part's bytes need not travel
+
+    def finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Commit the manifest, which makes the folder whole, and clear the traces of the work."""
+        manifest = {
+            "kind": self.kind,
+            "electrify": __version__,
+            "identity": self.identity,
+            **manifest,
+        }
+        write_json(self.out / "manifest.json", manifest)
+        shutil.rmtree(self.staging, ignore_errors=True)
+        if self._lock:
+            self._lock.close()
+        return manifest
+
+
+def _make(work: Work[Part], out: Path, records: Path, numbered: tuple[int, Part | None]) -> Record:
+    index, part = numbered
+    if part is None:
+        record: Record = read_json(_record_path(records, index))
+        return record
+    record = work(part, index, out)
+    write_json(_record_path(records, index), record)
+    return record
+
+
+def _finished(out: Path, records: Path, index: int) -> bool:
+    path = _record_path(records, index)
+    if not path.exists():
+        return False
+    return all(
+        (out / entry["name"]).is_file() and (out / entry["name"]).stat().st_size == entry["bytes"]
+        for entry in read_json(path)["files"]
+    )
+
+
+def _record_path(records: Path, index: int) -> Path:
+    return records / f"{index:06d}.json"
+
+
+def committed_file(out: Path, name: str, write: Callable[[Path], object]) -> dict[str, Any]:
+    """Commit one file of a part; returns its entry for the record and the manifest."""
+    with committed(out / name) as temporary:
+        write(temporary)
+        size, digest = temporary.stat().st_size, sha256_of(temporary)
+    return {"name": name, "bytes": size, "sha256": digest}
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(tree, dict):
+        return {k: v for key in tree for k, v in _flat(tree[key], f"{prefix}{key}.").items()}
+    return {prefix.rstrip("."): tree}

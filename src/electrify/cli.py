@@ -1,0 +1,177 @@
+"""The commands: a table, and what all have in common. A stage is imported when it is asked for."""
+
+import errno
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+from electrify import __version__
+from electrify.errors import EXIT_INTERRUPTED, EXIT_USER, UserError
+
+
+class Command(NamedTuple):
+    """What a command does, the function that does it, and an example."""
+
+    says: str
+    function: str
+    example: str
+    kinds: str | None = None
+    """The table of kinds to choose from first, for commands that have kinds."""
+
+
+COMMANDS = {
+    "quickstart": Command(
+        "the whole way on text that every Python installation carries",
+        "electrify.quickstart:quickstart",
+        "electrify quickstart --out quickstart",
+    ),
+    "corpus": Command(
+        "raw text to documents",
+        "electrify.corpora.corpus:corpus",
+        "electrify corpus wikipedia enwiki-latest-pages-articles.xml.bz2 --out docs",
+        kinds="electrify.corpora.corpus:KINDS",
+    ),
+    "tokenizer": Command(
+        "documents to a tokenizer",
+        "electrify.tokens.vocabulary:vocabulary",
+        "electrify tokenizer docs --vocab-size 30522 --out tokenizer",
+    ),
+    "prepare": Command(
+        "documents to token shards",
+        "electrify.tokens.prepare:prepare",
+        "electrify prepare docs --tokenizer tokenizer --length 128 --out shards",
+    ),
+    "show": Command(
+        "look at documents or shards, or verify them",
+        "electrify.tokens.show:show",
+        "electrify show shards --count 3",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        if error.errno not in SYSTEM_FAULTS:
+            raise
+        print(f"error: {_system_error(error)}", file=sys.stderr)
+        return EXIT_USER
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"electrify {__version__}")
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        from electrify.config import unknown
+
+        raise unknown(f"electrify {name}", name, COMMANDS, "command")
+    command = COMMANDS[name]
+    function = _named(command.function)
+    function(_settings(f"electrify {name}", command, function, rest))
+    return 0
+
+
+def _settings(
+    program: str, command: Command, function: Callable[..., Any], arguments: list[str]
+) -> Any:
+    """The settings the function takes, from a TOML file if one is given and the command line."""
+    import tyro
+
+    from electrify import config
+
+    kind = get_type_hints(function)["settings"]
+    if command.kinds:
+        kinds = _named(command.kinds)
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(_kinds_help(program, command, kinds))
+            raise SystemExit(0)
+        if arguments[0] not in kinds:
+            raise config.unknown(f"{program} {arguments[0]}", arguments[0], kinds, "kind")
+        chosen, *arguments = arguments
+        program = f"{program} {chosen}"
+        command = command._replace(example=f"{program} {kinds[chosen].source} --out docs")
+        kind = _named(command.function.split(":")[0] + ":settings_type")(chosen)
+    arguments, file = _config_file(arguments)
+    default = config.read(kind, file, required=tyro.MISSING) if file else None
+    description = f"{kind.__doc__}\n\nExample: {command.example}\n\n{CONFIG_HELP}"
+    return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
+
+
+CONFIG_HELP = (
+    "--config FILE takes settings from a TOML file, such as the settings.toml in every output."
+)
+
+
+def _config_file(arguments: list[str]) -> tuple[list[str], Path | None]:
+    """The arguments without `--config FILE`, and the file."""
+    if "--config" not in arguments:
+        return arguments, None
+    place = arguments.index("--config")
+    if place + 1 == len(arguments):
+        raise UserError("--config needs a file", got="nothing after it", fix="--config FILE.toml")
+    return arguments[:place] + arguments[place + 2 :], Path(arguments[place + 1])
+
+
+def _named(path: str) -> Any:
+    module, name = path.split(":")
+    return getattr(import_module(module), name)
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.says}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "electrify: pre-train text encoders the way ELECTRA does, from raw text.",
+            "",
+            "usage: electrify COMMAND …      electrify COMMAND --help says more",
+            "",
+            *lines,
+        ]
+    )
+
+
+def _kinds_help(program: str, command: Command, kinds: dict[str, Any]) -> str:
+    width = max(map(len, kinds))
+    lines = [f"  {name:<{width}}  {kind.says}" for name, kind in kinds.items()]
+    usage = f"usage: {program} KIND SOURCE… --out DIR      {program} KIND --help says more"
+    return "\n".join([usage, "", *lines, "", f"example: {command.example}"])
+
+
+SYSTEM_FAULTS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file is larger than this system allows",
+    errno.EROFS: "the folder cannot be written to",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EIO: "the disk reports an error",
+}
+
+
+def _system_error(error: OSError) -> UserError:
+    what = SYSTEM_FAULTS[error.errno or 0]
+    return UserError(
+        what,
+        got=f"{error}",
+        fix="mend that, then run the same command again: finished parts are kept",
+    )

@@ -1,0 +1,99 @@
+"""A file is committed or it is not there: temporary name, fsync, rename, fsync of the folder."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from electrify.errors import DamagedError, UserError
+
+
+@contextmanager
+def committed(path: Path) -> Iterator[Path]:
+    """Write to the path this gives; it becomes `path` only when the block ends without an error."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _fsync_folder(path.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Commit `content` as JSON; the same content always gives the same bytes."""
+    with committed(path) as temporary:
+        temporary.write_text(
+            json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file that we wrote."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DamagedError(
+            f"{path} is damaged", got=str(error), fix="build the folder again, or restore the file"
+        ) from error
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
+    """The manifest of a finished folder of a kind ("documents", "shards")."""
+    path = folder / "manifest.json"
+    if not folder.is_dir():
+        raise UserError(f"no such folder: {folder}", got=f"{folder}", fix="check the path")
+    if not path.exists():
+        unfinished = (folder / ".parts").exists()
+        raise UserError(
+            f"{folder} holds no finished {kind}",
+            got="a folder that was not finished"
+            if unfinished
+            else "a folder without manifest.json",
+            fix="run the command that makes it again: it goes on where it stopped"
+            if unfinished
+            else f"give a folder of {kind} that electrify made",
+        )
+    manifest = read_json(path)
+    if not isinstance(manifest, dict) or manifest.get("kind") != kind:
+        got = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
+        raise UserError(
+            f"{folder} does not hold {kind}", got=f"{got}", fix=f"give a folder of {kind}"
+        )
+    return manifest
+
+
+def verify(folder: Path, manifest: dict[str, Any]) -> list[str]:
+    """What is wrong with the files a manifest lists: one line per fault, none if all is well."""
+    faults = []
+    for entry in manifest["files"]:
+        path = folder / entry["name"]
+        if not path.is_file():
+            faults.append(f"{entry['name']}: missing")
+        elif path.stat().st_size != entry["bytes"]:
+            faults.append(
+                f"{entry['name']}: {path.stat().st_size:,} bytes, should be {entry['bytes']:,}"
+            )
+        elif (found := sha256_of(path)) != entry["sha256"]:
+            faults.append(f"{entry['name']}: SHA-256 is {found}, should be {entry['sha256']}")
+    return faults

@@ -1,0 +1,96 @@
+"""Settings are frozen dataclasses; TOML fills them, the command line overrides them.
+
+A key that does not exist is an error with its nearest match. `read` gives the settings of a file
+with what the file leaves out at its default; a field without default and without value is marked
+for the command line to demand.
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from electrify.errors import UserError
+
+Settings = TypeVar("Settings")
+
+
+def read(kind: type[Settings], path: Path, required: Any = MISSING) -> Settings:
+    """The settings of a TOML file. A field without value becomes `required`, or is an error."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}", got=str(error), fix="check the path") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not TOML", got=str(error), fix="repair that line") from error
+    return fill(kind, table, path.name, required)
+
+
+def fill(kind: type[Settings], table: Mapping[str, Any], place: str, required: Any) -> Settings:
+    """Settings from a table of values; `place` names it in errors."""
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    hints = get_type_hints(kind)
+    for name in table:
+        if name not in known:
+            raise unknown(f"{place}: {name}", name, known, "setting")
+    values = {}
+    for name, field in known.items():
+        here = f"{place}: {name}"
+        if is_dataclass(hints[name]):
+            values[name] = fill(hints[name], table.get(name, {}), here, required)
+        elif name in table:
+            values[name] = _checked(hints[name], table[name], here)
+        elif not _has_default(field):
+            if required is MISSING:
+                raise UserError(f"{here} is missing", got="no value", fix=f"add {name} = …")
+            values[name] = required
+    return kind(**values)
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
+
+
+def _checked(hint: Any, value: Any, here: str) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(hint).validate_python(value)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise UserError(f"{here} has a bad value", got=f"{value!r}", fix=problem) from error
+
+
+def unknown(what: str, name: str, known: Mapping[str, Any], noun: str) -> UserError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
+    everything = ", ".join(known)
+    return UserError(
+        f"{what} is not a {noun}",
+        got=name,
+        fix=f"did you mean {near[0]}?" if near else f"there are: {everything}",
+    )
+
+
+def to_dict(settings: Any) -> dict[str, Any]:
+    """Settings as plain JSON values, paths as text."""
+    table: dict[str, Any] = json.loads(json.dumps(asdict(settings), default=str))
+    return table
+
+
+def to_toml(settings: Any, without: Collection[str] = ()) -> str:
+    """Settings as TOML that `read` takes again; what is None, and `without`, is left out."""
+    table = {name: value for name, value in to_dict(settings).items() if name not in without}
+    return "\n".join(_toml_lines(table)) + "\n"
+
+
+def _toml_lines(table: dict[str, Any], prefix: str = "") -> list[str]:
+    plain = {k: v for k, v in table.items() if v is not None and not isinstance(v, dict)}
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
+    for key, inner in table.items():
+        if isinstance(inner, dict) and inner:
+            lines += ["", f"[{prefix}{key}]", *_toml_lines(inner, f"{prefix}{key}.")]
+    return lines

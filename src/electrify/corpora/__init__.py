@@ -1,0 +1,1 @@
+"""Raw sources in, documents out."""

@@ -1,0 +1,289 @@
+"""Raw sources to documents: `electrify corpus KIND SOURCE… --out DIR`.
+
+Every kind goes the same way: its reader cuts the sources into parts, workers read, tidy and filter
+the documents of a part and commit them as one Parquet file, and the manifest is written last.
+De-duplication and a limit look at all documents in order, so with them the parts are first made in
+the build's own folder and then copied without what is left out.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass, field, make_dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+
+from electrify import config
+from electrify.build import Build, Record, committed_file
+from electrify.commit import read_manifest
+from electrify.corpora.archive import fingerprint
+from electrify.corpora.clean import Filters, reason_to_drop, repaired, tidy
+from electrify.corpora.document import (
+    Document,
+    KnowsItsSources,
+    Part,
+    Reader,
+    Slice,
+    read_parquet,
+    write_parquet,
+)
+from electrify.corpora.duplicates import KEY, first_occurrences, key_of
+from electrify.errors import UserError
+from electrify.jobs import executor
+from electrify.progress import progress
+
+
+class Kind(NamedTuple):
+    """Where a kind's reader is, what it reads, and an example of a source."""
+
+    reader: str
+    says: str
+    source: str
+
+
+KINDS = {
+    "wikipedia": Kind(
+        "electrify.corpora.wikipedia:Wikipedia",
+        "a MediaWiki dump (.xml, .bz2, .gz)",
+        "enwiki-latest-pages-articles-multistream.xml.bz2",
+    ),
+    "gutenberg": Kind(
+        "electrify.corpora.gutenberg:Gutenberg",
+        "Project Gutenberg books, a folder or a zip of .txt",
+        "Gutenberg.zip",
+    ),
+    "openwebtext": Kind(
+        "electrify.corpora.openwebtext:OpenWebText",
+        "the original nested archive, or a folder of its .xz tars",
+        "openwebtext.tar.xz",
+    ),
+    "text": Kind(
+        "electrify.corpora.plaintext:Text",
+        "plain text, packed or not, split at blank lines or by file",
+        "my_texts/",
+    ),
+    "jsonl": Kind(
+        "electrify.corpora.plaintext:JsonLines",
+        "one JSON object a line, packed or not",
+        "my.jsonl.gz",
+    ),
+    "parquet": Kind("electrify.corpora.hub:Parquet", "local Parquet files", "my_table.parquet"),
+    "hub": Kind(
+        "electrify.corpora.hub:Hub",
+        "a Parquet data set on the Hugging Face Hub, streamed",
+        "wikimedia/wikipedia --config 20231101.vi",
+    ),
+    "docstrings": Kind(
+        "electrify.corpora.docstrings:Docstrings",
+        "the docstrings of this Python installation: nothing to download",
+        "",
+    ),
+}
+
+FINAL = "documents-{:05d}.parquet"
+STAGED = ".parts/read/{:05d}.parquet"
+KEYS = ".parts/read/{:05d}.keys"
+PARTS_AHEAD = 8  # of about 16 MB each
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Turn raw sources into documents."""
+
+    sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE…")]
+    """Files, folders or (hub) names to read."""
+    out: Path
+    """The folder to make."""
+    reader: Any = None
+    filters: Annotated[Filters, tyro.conf.arg(name="")] = field(default_factory=Filters)
+    workers: str = "0"
+    """Processes (0: one per core), or the address of a Dask scheduler."""
+
+
+def settings_type(kind: str) -> type[Corpus]:
+    """The settings of one kind of corpus: the common ones and the kind's own."""
+    module, name = KINDS[kind].reader.split(":")
+    reader = getattr(import_module(module), name)
+    options: Any = Annotated[reader, tyro.conf.arg(name="")]
+    fields = [("reader", options, field(default_factory=reader))]
+    return make_dataclass(
+        name, fields, bases=(Corpus,), frozen=True, namespace={"__doc__": reader.__doc__}
+    )
+
+
+def corpus(settings: Corpus) -> dict[str, Any]:
+    """Make the documents and return their manifest."""
+    identity = {
+        "settings": {
+            "kind": type(settings.reader).__name__,
+            "reader": config.to_dict(settings.reader),
+            "filters": config.to_dict(settings.filters),
+        },
+        "sources": _fingerprints(settings.reader, settings.sources),
+    }
+    build = Build(settings.out, "documents", identity)
+    if build.finished:
+        print(f"{settings.out} is already made with these settings; nothing to do")
+        return read_manifest(settings.out, "documents")
+    build.save_settings(config.to_toml(settings, without=("out", "workers")))
+    looks_at_all = settings.filters.dedup or settings.filters.limit is not None
+    with executor(settings.workers) as pool:
+        read = _read_all(build, settings, pool, STAGED if looks_at_all else FINAL)
+        made = _publish(build, settings.filters, read, pool) if looks_at_all else read
+    manifest = build.finish(_summary(read, made))
+    report(settings.out, manifest)
+    return manifest
+
+
+def _fingerprints(reader: Reader, sources: Sequence[str]) -> list[dict[str, Any]]:
+    if isinstance(reader, KnowsItsSources):
+        return reader.fingerprints(_paths(sources))
+    if not sources:
+        raise UserError("nothing to read", got="no source", fix="name files or folders to read")
+    for source in sources:
+        if not Path(source).exists():
+            raise UserError(f"no such file or folder: {source}", got=source, fix="check the path")
+    return [fingerprint(path) for path in _paths(sources)]
+
+
+def _paths(sources: Sequence[str]) -> list[Path]:
+    return [Path(source) for source in sources]
+
+
+def _read_all(build: Build, settings: Corpus, pool: Executor, name: str) -> list[Record]:
+    """Read the parts in order until the sources end or the limit is reached."""
+    shares: list[float | None] = []
+    records: list[Record] = []
+    enough = _Enough(settings.filters)
+
+    def watched() -> Iterator[Part]:
+        for part in settings.reader.parts(_paths(settings.sources)):
+            shares.append(part.share)
+            yield part
+
+    work = partial(_read, settings.reader, settings.filters, name)
+    with (
+        progress("documents") as update,
+        closing(build.make("read", watched(), work, pool, ahead=PARTS_AHEAD)) as made,
+    ):
+        for record in made:
+            records.append(record)
+            kept = sum(r["documents"] for r in records)
+            size = sum(r["text_bytes"] for r in records)
+            update(shares[len(records) - 1], f"{kept:,} documents, {size / 1e6:,.0f} MB")
+            if enough.after(build.out, record):
+                break
+    return records
+
+
+def _read(reader: Reader, filters: Filters, name: str, part: Part, index: int, out: Path) -> Record:
+    """One part's documents, tidied and filtered, in one file."""
+    tally = Counter(part.troubles)
+    kept: list[Document] = []
+    for document in reader.documents(part, tally):
+        text = repaired(tidy(document.text)) if filters.repair else tidy(document.text)
+        if reason := reason_to_drop(text, filters):
+            tally[reason] += 1
+        else:
+            kept.append(document._replace(text=text))
+    files = []
+    if kept:
+        files.append(
+            committed_file(out, name.format(index), partial(write_parquet, documents=kept))
+        )
+        if name == STAGED:
+            keys = b"".join(key_of(document.text) for document in kept)
+            files.append(committed_file(out, KEYS.format(index), lambda p: p.write_bytes(keys)))
+    return {"files": files, **_measured(kept), "dropped": dict(sorted(tally.items()))}
+
+
+def _measured(documents: Sequence[Document]) -> dict[str, int]:
+    return {
+        "documents": len(documents),
+        "characters": sum(len(document.text) for document in documents),
+        "text_bytes": sum(len(document.text.encode()) for document in documents),
+    }
+
+
+class _Enough:
+    """Says when the parts read so far hold as many documents as the limit allows."""
+
+    def __init__(self, filters: Filters) -> None:
+        self.filters = filters
+        self.seen: set[bytes] = set()
+        self.count = 0
+
+    def after(self, out: Path, record: Record) -> bool:
+        if self.filters.limit is None:
+            return False
+        self.count += record["documents"]
+        if self.filters.dedup and record["files"]:
+            keys = (out / record["files"][1]["name"]).read_bytes()
+            self.seen.update(keys[i : i + KEY.itemsize] for i in range(0, len(keys), KEY.itemsize))
+            self.count = len(self.seen)
+        return self.count >= self.filters.limit
+
+
+def _publish(build: Build, filters: Filters, read: list[Record], pool: Executor) -> list[Record]:
+    """Copy the staged parts without repeated documents and without what is past the limit."""
+    staged = [record for record in read if record["files"]]
+    if filters.dedup:
+        keep = first_occurrences([build.out / record["files"][1]["name"] for record in staged])
+    else:
+        keep = [np.ones(record["documents"], dtype=bool) for record in staged]
+    parts = []
+    left = filters.limit
+    for record, rows in zip(staged, keep, strict=True):
+        chosen = np.flatnonzero(rows)[:left]
+        left = None if left is None else left - len(chosen)
+        parts.append((build.out / record["files"][0]["name"], chosen, int(np.sum(~rows))))
+    with progress("publishing") as update:
+        made = []
+        for record in build.make("publish", parts, _copy, pool, ahead=PARTS_AHEAD):
+            made.append(record)
+            update(len(made) / len(parts), "")
+    return made
+
+
+def _copy(part: tuple[Path, NDArray[np.int64], int], index: int, out: Path) -> Record:
+    staged, rows, repeated = part
+    documents = list(read_parquet([Slice(staged)]))
+    kept = [documents[row] for row in rows]
+    files = []
+    if kept:
+        files.append(
+            committed_file(out, FINAL.format(index), partial(write_parquet, documents=kept))
+        )
+    return {
+        "files": files,
+        **_measured(kept),
+        "dropped": {"duplicate": repeated} if repeated else {},
+    }
+
+
+def _summary(read: list[Record], made: list[Record]) -> dict[str, Any]:
+    dropped = Counter[str]()
+    for record in read if made is read else [*read, *made]:
+        dropped.update(record["dropped"])
+    totals = {key: sum(r[key] for r in made) for key in ("documents", "characters", "text_bytes")}
+    files = [entry for record in made for entry in record["files"]]
+    return {**totals, "dropped": dict(sorted(dropped.items())), "files": files}
+
+
+def report(out: Path, manifest: dict[str, Any]) -> None:
+    """Say what came out, and what did not and why."""
+    print(
+        f"{out}: {manifest['documents']:,} documents, "
+        f"{manifest['text_bytes'] / 1e6:,.1f} MB of text in {len(manifest['files']):,} files"
+    )
+    for reason, count in sorted(manifest["dropped"].items(), key=lambda item: -item[1]):
+        print(f"  {count:>10,}  {reason}")
+    if not manifest["documents"]:
+        print("note: no document was kept; look at the reasons above")

@@ -1,0 +1,149 @@
+"""A document, the parts a corpus is read in, and what every kind of corpus must offer."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from electrify.commit import read_manifest, sha256_of
+from electrify.errors import DamagedError, UserError
+
+ROW_GROUP_CHARACTERS = 4_000_000
+
+
+class Document(NamedTuple):
+    """One text. `id` is unique in its corpus and stays the same when the corpus is rebuilt."""
+
+    id: str
+    text: str
+    source: str
+    title: str | None = None
+    label: str | None = None
+
+
+class Slice(NamedTuple):
+    """A place to read from: a whole file, or bytes (for Parquet: row groups) start to stop."""
+
+    path: Path
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one worker turns into one file of documents.
+
+    Parts follow from the source alone, never from the number of workers: that is why the output
+    is the same for any number. A part carries `data` where the source can only be read in order
+    (one compressed stream) and `slices` where a worker can open the source by itself.
+    """
+
+    source: str
+    data: bytes = b""
+    slices: tuple[Slice, ...] = ()
+    context: Any = None
+    """What the kind's reader wants to know again in the worker; must pickle."""
+    troubles: tuple[str, ...] = ()
+    """Faults of the source met while it was cut into parts, e.g. "source truncated"."""
+    share: float | None = None
+    """How much of all sources is read when this part ends, from 0 to 1, where that is known."""
+
+
+class Reader(Protocol):
+    """One kind of corpus. A frozen dataclass: its fields are the kind's options."""
+
+    def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
+        """Cut the sources into parts. Runs in the parent and should do little but read."""
+        ...
+
+    def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
+        """The documents of a part. Runs in a worker; `tally` counts what is left out, by reason."""
+        ...
+
+
+@runtime_checkable
+class KnowsItsSources(Protocol):
+    """A reader whose sources are not paths on this machine."""
+
+    def fingerprints(self, sources: Sequence[Path]) -> list[dict[str, Any]]:
+        """What identifies the sources: name and version, size or hash."""
+        ...
+
+
+def write_parquet(path: Path, documents: Sequence[Document]) -> None:
+    """Write documents in row groups of a few megabytes; equal documents give equal bytes."""
+    pa, pq = _arrow()
+    schema = pa.schema([(name, pa.string()) for name in Document._fields])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for group in _groups(documents):
+            columns = zip(*group, strict=True)
+            writer.write_table(
+                pa.table(dict(zip(Document._fields, columns, strict=True)), schema=schema)
+            )
+
+
+def _groups(documents: Sequence[Document]) -> Iterator[list[Document]]:
+    group: list[Document] = []
+    size = 0
+    for document in documents:
+        group.append(document)
+        size += len(document.text)
+        if size >= ROW_GROUP_CHARACTERS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """What identifies a folder of documents as the input of something else."""
+    manifest = read_manifest(folder, "documents")
+    digest = sha256_of(folder / "manifest.json")
+    return {"name": folder.name, "documents": manifest["documents"], "manifest_sha256": digest}
+
+
+def row_groups(folder: Path) -> list[Slice]:
+    """Every row group of a folder of documents, in order: what can be read independently."""
+    _, pq = _arrow()
+    manifest = read_manifest(folder, "documents")
+    slices = []
+    for entry in manifest["files"]:
+        path = folder / entry["name"]
+        try:
+            count = pq.ParquetFile(path).metadata.num_row_groups
+        except (OSError, ValueError) as error:
+            raise DamagedError(
+                f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
+            ) from error
+        slices += [Slice(path, group, group + 1) for group in range(count)]
+    return slices
+
+
+def read_parquet(slices: Sequence[Slice]) -> Iterator[Document]:
+    """The documents of row groups, in order."""
+    _, pq = _arrow()
+    for path, start, stop in slices:
+        try:
+            with pq.ParquetFile(path) as file:
+                groups = range(start, file.metadata.num_row_groups if stop is None else stop)
+                for group in groups:
+                    columns = file.read_row_group(group, columns=list(Document._fields))
+                    yield from map(Document._make, zip(*columns.to_pydict().values(), strict=True))
+        except (OSError, ValueError) as error:
+            raise DamagedError(
+                f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
+            ) from error
+
+
+def _arrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UserError(
+            "documents are Parquet files, which need pyarrow",
+            got=str(error),
+            fix='pip install "electrify[data]"',
+        ) from error
+    return pyarrow, pyarrow.parquet

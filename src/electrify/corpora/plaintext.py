@@ -1,0 +1,326 @@
+"""Plain text and JSON lines, as files or folders, packed or not."""
+
+import codecs
+import difflib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from electrify.corpora import archive
+from electrify.corpora.archive import COMPRESSED, LIMIT, PART, Truncated
+from electrify.corpora.clean import decode, storable
+from electrify.corpora.document import Document, Part, Slice
+from electrify.errors import UserError
+
+TRUNCATED = "source truncated"
+TOO_LARGE = "document too large"
+EMPTY = "empty file"
+
+
+def packed(*suffixes: str) -> tuple[str, ...]:
+    """Each suffix alone and with that of every compression."""
+    return tuple(suffix + end for suffix in suffixes for end in ("", *COMPRESSED))
+
+
+class Chunk(NamedTuple):
+    """Whole units of one file, in order; `first` is the number of the first one."""
+
+    data: bytes
+    first: int
+    left_out: int
+
+
+class Stretch(NamedTuple):
+    """Where the data of a part comes from."""
+
+    name: str
+    first: int
+
+
+_BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+def as_utf8(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """A stream without its byte order mark, in UTF-8 whatever the mark said."""
+    stream, start = iter(blocks), b""
+    for block in stream:
+        start += block
+        if len(start) >= 4:
+            break
+    mark, encoding = next((pair for pair in _BOMS if start.startswith(pair[0])), (b"", "utf-8"))
+    start = start[len(mark) :]
+    if encoding == "utf-8":
+        yield start
+        yield from stream
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    yield decoder.decode(start).encode()
+    for block in stream:
+        yield decoder.decode(block).encode()
+    yield decoder.decode(b"", final=True).encode()
+
+
+# Space, no-break space and ideographic space; a blank line is one of nothing else.
+_SPACE_BYTES = b" \t\v\f\xc2\xa0\xe3\x80"
+_BLANK_LINES = re.compile(rb"\n(?:(?:[ \t\v\f]|\xc2\xa0|\xe3\x80\x80)*+\n)++")
+
+
+def _fold(data: bytes) -> bytes:
+    lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return _BLANK_LINES.sub(b"\n\n", lines)
+
+
+def fold_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """LF line ends, no NUL, and b"\\n\\n" for any run of blank lines: one boundary to cut at."""
+    kept = b"\n"  # so that blank lines at the start are folded too
+    try:
+        for block in blocks:
+            data = kept + block.replace(b"\0", b"")
+            # Spaces and line ends at the end of a block may belong to a blank line that goes on.
+            body = data.rstrip(_SPACE_BYTES + b"\r\n")
+            kept = data[len(body) :]
+            yield _fold(body)
+            if len(kept) > archive.BLOCK:  # a megabyte of nothing: two line ends say as much
+                kept = b"\n" * min(2, kept.count(b"\n") or kept.count(b"\r")) + b" " + kept[-4:]
+    except Truncated:
+        yield _fold(kept)
+        raise
+    yield _fold(kept)
+
+
+def _chunks(
+    blocks: Iterable[bytes], boundary: bytes, count: Callable[[bytes], int]
+) -> Iterator[Chunk]:
+    first = 1
+    for data, left_out in archive.cut(blocks, boundary, PART, LIMIT):
+        yield Chunk(data, first, left_out)
+        first += count(data) + left_out
+
+
+# How a kind cuts a file into chunks; the second argument is told how far the file is read.
+_Cutter = Callable[[Path, Callable[[int], None] | None], Iterator[Chunk]]
+
+
+def _parts(files: Sequence[tuple[Path, str]], chunks: _Cutter | None) -> Iterator[Part]:
+    """Small files together, a large one cut into chunks (if it may be)."""
+    total, done = max(1, sum(path.stat().st_size for path, _ in files)), 0
+    for batch in archive.group(files, lambda file: archive.text_bytes(file[0])):
+        path, name = batch[0]
+        if chunks is None or archive.text_bytes(path) <= PART:
+            done += sum(path.stat().st_size for path, _ in batch)
+            slices = tuple(Slice(path) for path, _ in batch)
+            names = tuple(name for _, name in batch)
+            yield Part(name, slices=slices, context=names, share=done / total)
+        else:
+            yield from (
+                replace(part, share=(done + read) / total)
+                for part, read in _large_parts(path, name, chunks)
+            )
+            done += path.stat().st_size
+
+
+def _large_parts(path: Path, name: str, chunks: _Cutter) -> Iterator[tuple[Part, int]]:
+    """The parts of a large file, each with how many of its bytes are read by then."""
+    read = [0]
+    try:
+        for chunk in chunks(path, read.append):
+            troubles = (TOO_LARGE,) * chunk.left_out
+            where = Stretch(name, chunk.first)
+            yield Part(name, data=chunk.data, context=where, troubles=troubles), read[-1]
+            del read[:-1]
+    except Truncated:
+        yield Part(name, context=Stretch(name, 0), troubles=(TRUNCATED,)), path.stat().st_size
+
+
+def _chunks_of(
+    part: Part, chunks: _Cutter, tally: Counter[str]
+) -> Iterator[tuple[str, Iterator[Chunk]]]:
+    """What `_parts` put into a part: each file's name and chunks."""
+    if not part.slices:
+        yield part.context.name, iter([Chunk(part.data, part.context.first, 0)])
+        return
+    for piece, name in zip(part.slices, part.context, strict=True):
+        yield name, _counted(chunks(piece.path, None), tally)
+
+
+def _counted(chunks: Iterator[Chunk], tally: Counter[str]) -> Iterator[Chunk]:
+    empty = True
+    try:
+        for chunk in chunks:
+            empty = empty and not (chunk.data.strip() or chunk.left_out)
+            tally.update({TOO_LARGE: chunk.left_out} if chunk.left_out else {})
+            yield chunk
+    except Truncated:
+        empty = False
+        tally[TRUNCATED] += 1
+    tally.update({EMPTY: 1} if empty else {})
+
+
+@dataclass(frozen=True)
+class Text:
+    """Plain text: .txt files, packed or not, or any file that is named."""
+
+    split: Literal["blank", "file"] = "blank"
+    """Where a document ends: at a blank line and at the end of the file, or only there."""
+
+    def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
+        """Cut the sources into parts."""
+        files = archive.expand(sources, packed(".txt"))
+        yield from _parts(files, _text_chunks if self.split == "blank" else None)
+
+    def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
+        """The documents of a part."""
+        if self.split == "file":
+            yield from _whole_files(part, tally)
+            return
+        for name, chunks in _chunks_of(part, _text_chunks, tally):
+            for chunk in chunks:
+                for number, unit in enumerate(chunk.data.split(b"\n\n"), chunk.first):
+                    if len(unit) > LIMIT:
+                        tally[TOO_LARGE] += 1
+                    elif text := decode(unit, tally).strip():
+                        yield Document(f"{name}:{number}", text, name)
+
+
+def _text_chunks(path: Path, at: Callable[[int], None] | None) -> Iterator[Chunk]:
+    blocks = _without_first_line_end(fold_lines(as_utf8(archive.read_blocks(path, at))))
+    return _chunks(blocks, b"\n\n", lambda data: data.count(b"\n\n"))
+
+
+def _without_first_line_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """What `fold_lines` found before the first text is no document."""
+    for block in blocks:
+        if text := block.lstrip(b"\n"):
+            yield text
+            break
+    yield from blocks
+
+
+def _whole_files(part: Part, tally: Counter[str]) -> Iterator[Document]:
+    for piece, name in zip(part.slices, part.context, strict=True):
+        held = bytearray()
+        try:
+            for block in as_utf8(archive.read_blocks(piece.path)):
+                held += block
+                if len(held) > LIMIT:
+                    break
+        except Truncated:
+            tally[TRUNCATED] += 1
+            continue
+        lines = bytes(held).replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\0", b"")
+        if len(held) > LIMIT:
+            tally[TOO_LARGE] += 1
+        elif text := decode(lines, tally).strip():
+            yield Document(name, text, name)
+        else:
+            tally[EMPTY] += 1
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """One JSON object per line: .jsonl, .ndjson or .json files, packed or not."""
+
+    text: str = "text"
+    """The field that holds the text."""
+    id: str = "id"
+    """The field that names the document within its file, if there is one."""
+    title: str = "title"
+    """The field that holds the title, if there is one."""
+
+    def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
+        """Cut the sources into parts."""
+        yield from _parts(archive.expand(sources, packed(".jsonl", ".ndjson", ".json")), _lines)
+
+    def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
+        """The documents of a part."""
+        for name, chunks in _chunks_of(part, _lines, tally):
+            for chunk in chunks:
+                yield from self._of_lines(name, chunk, tally)
+
+    def _of_lines(self, name: str, chunk: Chunk, tally: Counter[str]) -> Iterator[Document]:
+        fields: dict[str, None] = {}  # a set that keeps its order
+        ids: set[str] = set()
+        lines, found = 0, False
+        for row, line in enumerate(chunk.data.split(b"\n"), chunk.first):
+            if not line.strip():
+                continue
+            lines += 1
+            record = _json_object(line, tally)
+            if record is None:
+                continue
+            fields.update(dict.fromkeys(record) if len(fields) < 100 else {})
+            found = found or self.text in record
+            if self.text not in record:
+                tally["no text field"] += 1
+            elif not isinstance(text := record[self.text], str):
+                tally["text is not a string"] += 1
+            elif len(text) > LIMIT:
+                tally[TOO_LARGE] += 1
+            else:
+                title = record.get(self.title)
+                yield Document(
+                    unique_id(name, row, record.get(self.id), ids),
+                    storable(text, tally),
+                    name,
+                    storable(title, Counter()) if isinstance(title, str) else None,
+                )
+        if chunk.first == 1 and lines and not found:
+            if not fields:
+                raise UserError(
+                    f"{name} is not JSON lines",
+                    got=f"{lines:,} lines, none of them a JSON object",
+                    fix="put one JSON object on each line, or choose another kind of corpus",
+                )
+            raise missing_field(name, "field", "text", self.text, list(fields))
+
+
+def _lines(path: Path, at: Callable[[int], None] | None) -> Iterator[Chunk]:
+    blocks = as_utf8(archive.read_blocks(path, at))
+    return _chunks(blocks, b"\n", lambda data: data.count(b"\n"))
+
+
+def _json_object(line: bytes, tally: Counter[str]) -> dict[str, Any] | None:
+    if len(line) > LIMIT:
+        tally[TOO_LARGE] += 1
+        return None
+    try:
+        record = json.loads(decode(line, tally).strip("\ufeff\0"), strict=False)
+    except (ValueError, RecursionError):  # ValueError also for a number of too many digits
+        tally["line is not JSON"] += 1
+        return None
+    if not isinstance(record, dict):
+        tally["line is not a JSON object"] += 1
+        return None
+    return record
+
+
+def unique_id(name: str, row: int, given: object, ids: set[str]) -> str:
+    """`name:given` where the data names its documents, `name:row` where it does not."""
+    usable = isinstance(given, str | int) and not isinstance(given, bool)
+    chosen = f"{name}:{storable(str(given), Counter())[:200]}" if usable else f"{name}:{row}"
+    if chosen in ids:
+        chosen = f"{name}:{row}:repeated"
+    ids.add(chosen)
+    return chosen
+
+
+def missing_field(name: str, noun: str, option: str, wanted: str, there: list[str]) -> UserError:
+    """The error for a field or column that a file does not have."""
+    near = difflib.get_close_matches(wanted, there, n=1, cutoff=0.5)
+    return UserError(
+        f"{name} has no {noun} {wanted!r}",
+        got=f"{noun}s {', '.join(there[:20])}",
+        fix=f"did you mean {near[0]!r}? Set {option} to one of them"
+        if near
+        else f"set {option} to one of them",
+    )

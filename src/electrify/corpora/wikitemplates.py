@@ -1,0 +1,228 @@
+"""The templates whose arguments are prose: what they show stands in the middle of sentences.
+
+Every other template is a box, a note or a mark of maintenance, and shows nothing.
+"""
+
+import re
+from collections.abc import Callable
+
+from electrify.corpora.wikisite import normal
+
+BREAK = "\v"
+"""A line break within what is nested; no dump has this character, as XML forbids it."""
+
+Arguments = dict[str, str]
+"""A template's arguments by name; those without a name are "1", "2", …"""
+Renderer = Callable[[Arguments], str]
+
+
+def _unnamed(arguments: Arguments) -> list[str]:
+    return [value for name, value in arguments.items() if name.isdecimal()]
+
+
+def _first(*names: str, before: str = "", after: str = "") -> Renderer:
+    """Shows the first of these arguments that has a value."""
+
+    def render(arguments: Arguments) -> str:
+        value = next((arguments[name] for name in names if arguments.get(name)), "")
+        return value and before + value + after
+
+    return render
+
+
+def _block(*names: str) -> Renderer:
+    """Shows an argument as a paragraph of its own."""
+    return _first(*names, before=BREAK, after=BREAK)
+
+
+def _joined(separator: str, most: int = 99) -> Renderer:
+    """Shows the unnamed arguments, with something in between."""
+    return lambda arguments: separator.join(filter(None, _unnamed(arguments)[:most]))
+
+
+def _last(arguments: Arguments) -> str:
+    return next((value for value in reversed(_unnamed(arguments)) if value), "")
+
+
+def _constant(text: str) -> Renderer:
+    return lambda arguments: text
+
+
+def _filled(form: str) -> Renderer:
+    """Shows the first two arguments in a form: {{sclass|Kongo|cruiser}}, "Kongo-class cruiser"."""
+    return lambda arguments: form.format(arguments.get("1", ""), arguments.get("2", ""))
+
+
+def _glossed(text: str, *glosses: str) -> Renderer:
+    """Shows a text and what explains it in brackets: {{nihongo|Tea|茶|cha}}, "Tea (茶, cha)"."""
+
+    def render(arguments: Arguments) -> str:
+        gloss = ", ".join(filter(None, (arguments.get(name, "") for name in glosses)))
+        shown = arguments.get(text, "")
+        return f"{shown} ({gloss})" if shown and gloss else shown or gloss
+
+    return render
+
+
+_NUMBER = re.compile(r"[-−+±]?\d[\d.,/+⁄ e-]*")
+_RANGES = {"-": "–", "–": "–", "to": " to ", "and": " and ", "or": " or ", "x": " × ", "by": " by ",
+           "to(-)": " to ", "+/-": " ± ", "±": " ± ", "xx": " × ", "*": " × "}  # fmt: skip
+_UNITS = {"sqmi": "sq mi", "sqkm": "km²", "sqft": "sq ft", "sqm": "m²", "km2": "km²", "m2": "m²",
+          "mi2": "sq mi", "ft2": "sq ft", "cm2": "cm²", "m3": "m³", "km3": "km³", "cm3": "cm³",
+          "ft3": "cu ft", "cuft": "cu ft", "cuin": "cu in", "cumi": "cu mi", "C": "°C", "F": "°F",
+          "kph": "km/h", "kmh": "km/h", "acre": "acres", "inch": "in", "foot": "ft", "mile": "mi",
+          "metre": "m", "meter": "m", "LT": "long tons", "ST": "short tons"}  # fmt: skip
+_LESSER_UNITS = frozenset({"in", "oz", "lb", "ft", "min"})
+_MONTHS = ("", "January", "February", "March", "April", "May", "June", "July", "August",
+           "September", "October", "November", "December")  # fmt: skip
+
+
+def _measure(arguments: Arguments) -> str:
+    """{{convert|6|ft|2|in|m}} is "6 ft 2 in", {{convert|5|to|8|km|mi}} is "5 to 8 km"."""
+    values, shown = _unnamed(arguments), ""
+    for index, value in enumerate(values[:12]):
+        if value in _RANGES:
+            shown += _RANGES[value]
+        elif _NUMBER.fullmatch(value):
+            shown += value
+        else:
+            shown += f" {_UNITS.get(value, value)}"
+            if len(values) < index + 3 or values[index + 2] not in _LESSER_UNITS:
+                break
+            shown += " "
+    return shown
+
+
+def _month(text: str) -> str:
+    return _MONTHS[int(text)] if text.isdecimal() and int(text) < len(_MONTHS) else text
+
+
+def _since(arguments: Arguments) -> str:
+    year, month, day = (arguments.get(name, "") for name in "123")
+    words = ("as of" if arguments.get("lc") else "As of", day, _month(month), year)
+    return " ".join(filter(None, words))
+
+
+def _date(arguments: Arguments) -> str:
+    year, month, day = (arguments.get(name, "") for name in "123")
+    return " ".join(filter(None, (day, _month(month), year)))
+
+
+_TABLE: tuple[tuple[str, Renderer], ...] = (
+    # a style, a script or a note around words
+    ("nowrap|nobr|nowr|small|smaller|big|larger|em|strong|mvar|math|var|code|kbd|samp|tt|mono|sc"
+     "|smallcaps|sc2|allcaps|nobold|noitalic|underline|key press|keypress|key|dfn|center|resize"
+     "|midsize|railgauge|mpl|vr|angbr|angle bracket|visible anchor|vanchor|sic|not a typo"
+     "|proper name|su|sub|chem2"
+     "|ill|interlanguage link|link-interwiki|linktext|wikt|flag|flagcountry|flagu", _first("1")),
+    ("abbr|abbrv|tooltip|h:title|hover", _first("1")),
+    ("polytonic|unicode|iast|script/hebrew|script/arabic|script/greek|rtl-lang|hebrew|hayeren|ar"
+     "|arabiyyah|arabdin|semxlit", _last),
+    ("lang|langx|lang2|langue|wikt-lang|lang-en-gb", _first("2", "text")),
+    ("audio|color|background color|sort", _first("2")),
+    ("transl|transliteration|translit|tlit", _last),
+    ("nihongo|nihongo krt|nihongo-s", _glossed("1", "2", "3")),
+    ("nihongo2|nihongo3", _first("1", "2")),
+    ("korean", _first("hangul", "1")),
+    ("zh|zh-all|zh-stp|zh-cp|zh-tp|zh-sp|zh-cpw", _glossed("s", "t", "c", "p")),
+    ("citation needed span|cns|clarify span", _first("text", "1")),
+    # numbers, measures and times
+    ("val|num|nts|formatnum|gaps", _first("1")),
+    ("convert|cvt", _measure),
+    ("frac|fraction|sfrac", _joined("/")),
+    ("circa|c.|ca.", _first("1", before="c. ")),
+    ("floruit|fl.", _first("1", before="fl. ")),
+    ("reign|r.", _joined("–")),
+    ("as of|asof", _since),
+    ("oldstyledate", _joined(" ", most=2)),
+    ("us patent", _first("1", before="U.S. Patent ")),
+    ("am", _constant("AM")),
+    ("pm", _constant("PM")),
+    ("start date|end date|birth date|death date|birth date and age|dts|date", _date),
+    ("us$|usd", _first("1", before="US$")),
+    ("gbp|£", _first("1", before="£")),
+    ("inr|indian rupee", _first("1", before="₹")),
+    ("eur|€", _first("1", before="€")),
+    ("aud|a$", _first("1", before="A$")),
+    ("sup", _first("1", before="^")),
+    ("chem", _joined("")),
+    ("bibleverse|bibleref|bibleref2", _joined(" ", most=2)),
+    ("ship", _joined(" ", most=2)),
+    ("sclass|sclass2|sclass-", _filled("{}-class {}")),
+    *((name.lower(), _first("1", before=f"{name} "))
+      for name in ("HMS", "USS", "SS", "RMS", "HMAS", "HMCS", "USNS", "USCGC", "INS", "MV", "SMS")),
+    # blocks of prose
+    ("quote|cquote|blockquote|quotation|rquote|bquote|quote box|quotebox|pull quote|poemquote"
+     "|centered pull quote|epigraph|poem quote|verse|zitat|citation bloc|cita|citazione|цитата"
+     "|начало цитаты", _block("quote", "text", "1", "content")),
+    ("verse translation", _block("2", "1")),
+    ("plainlist|flatlist|columns-list|div col list", _block("content", "1")),
+    ("hlist|flat list", _joined(", ")),
+    ("ubl|unbulleted list|bulleted list|ordered list", _joined(BREAK)),
+    # a sign
+    ("'s", _constant("'s")),
+    ("'|apostrophe", _constant("'")),
+    ('"', _constant('"')),
+    ("\" '", _constant("\" '")),
+    ("ndash|en dash|endash|nbndash", _constant("–")),
+    ("spaced ndash|snd|spnd|spndash|spaced en dash|sndash|dash", _constant(" – ")),
+    ("mdash|em dash|emdash", _constant("—")),
+    ("spaced mdash|spaced em dash", _constant(" — ")),
+    ("nbsp|space|spaces|thinsp|thin space|hair space|hsp|0", _constant(" ")),
+    ("=", _constant("=")),
+    ("•|bull|bullet", _constant(" • ")),
+    ("·|dot|middot", _constant(" · ")),
+    ("okina", _constant("ʻ")),
+    ("pi", _constant("π")),
+    ("times", _constant("×")),
+    ("minus", _constant("−")),
+    ("eqm", _constant("⇌")),
+    ("sharp", _constant("♯")),
+    ("flat", _constant("♭")),
+    ("break|br|crlf|clear|-", _constant(BREAK)),
+    # parser functions, as in {{lc:Text}}
+    ("lc:|lcfirst:|uc:|ucfirst:|formatnum:|plural:", _first("1")),
+)  # fmt: skip
+_RENDERERS = {name: render for names, render in _TABLE for name in names.split("|")}
+_RENDERERS["!"] = _constant("|")
+_PAGE_NAMES = frozenset({"pagename", "fullpagename", "basepagename", "subpagename"})
+_LANGUAGE_NAMED = _first("1", "text")  # {{lang-el|…}}, {{lang-ru|…}}
+_KEY = re.compile(r"\s*([\w -]{1,30}?)\s*=")
+
+
+def _arguments(parts: list[str]) -> Arguments:
+    arguments: Arguments = {}
+    unnamed = 0
+    for part in parts:
+        if key := _KEY.match(part):
+            arguments[key[1]] = part[key.end() :].strip()
+        else:
+            unnamed += 1
+            arguments[str(unnamed)] = part.strip()
+    return arguments
+
+
+def _renderer(name: str) -> Renderer | None:
+    return _RENDERERS.get(name) or (_LANGUAGE_NAMED if name.startswith("lang-") else None)
+
+
+def render(pieces: list[str], title: str) -> str:
+    """What the template shows whose inside is given in pieces, on the page with this title.
+
+    >>> render(["convert|5|to|8|km|mi"], "Page")
+    '5 to 8 km'
+    >>> render(["Infobox person|name=Ada"], "Page")
+    ''
+    """
+    head = pieces[0].partition("|")[0][:80]
+    name = normal(head)
+    if name in _PAGE_NAMES:
+        return title
+    if shows := _renderer(name):
+        shown = shows(_arguments("".join(pieces).split("|")[1:]))
+        return shown if name == "!" else shown.replace("|", "&#124;")
+    function, colon, _ = head.partition(":")
+    if colon and (shows := _RENDERERS.get(normal(function) + colon)):
+        value = "".join(pieces).partition(":")[2].partition("|")[0]
+        return shows({"1": value.strip()})
+    return ""

@@ -1,0 +1,354 @@
+"""Wikitext to clean prose, in time linear in its length whatever it holds.
+
+The order is MediaWiki's own: comments, then tags (some hold text that is not wikitext), then what
+nests in brackets (templates, tables, links), then what concerns one line. Markup that is never
+closed loses its brackets and little else: a missing brace must not swallow an article.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+
+from electrify.corpora import wikitemplates
+from electrify.corpora.wikisite import LANGUAGES, SISTER_PROJECTS, Site, normal, words
+from electrify.corpora.wikitemplates import BREAK
+
+DEEPEST = 40  # brackets within brackets, as in MediaWiki: bounds how often a character is copied
+
+# --- comments and tags ----------------------------------------------------------------------------
+
+_PLAIN_FORMULA = re.compile(r"[\w\s+\-=<>/.,()'*|!]{1,60}")
+_MARKUP = {ord(sign): f"&#{ord(sign)};" for sign in "[]{}|<>'=*#:;_!-"}
+_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+
+
+def _nothing(content: str) -> str:
+    return ""
+
+
+def _literal(content: str) -> str:
+    return content.translate(_MARKUP)
+
+
+def _formula(content: str) -> str:
+    """Variables and simple terms are part of a sentence; TeX is not text."""
+    return _literal(content.strip()) if _PLAIN_FORMULA.fullmatch(content) else ""
+
+
+# Elements whose content is not wikitext, and what becomes of it.
+_DROPPED = words(
+    "ref references gallery pre source syntaxhighlight timeline score hiero imagemap graph mapframe"
+    " maplink templatedata templatestyles inputbox categorytree indicator includeonly rt rp style"
+)
+_RAW: dict[str, Callable[[str], str]] = {
+    "nowiki": _literal, "math": _formula, "chem": _formula, "ce": _formula,
+    **dict.fromkeys(_DROPPED, _nothing),
+}  # fmt: skip
+# What the other tags leave behind. A tag that is in neither table is text: "<joe@example.org>".
+_INLINE = words(
+    "b i u s em strong span font big small sub sup tt code var kbd samp cite abbr acronym dfn q ins"
+    " del strike bdi bdo ruby rb rtc mark nobr wbr data time noinclude onlyinclude section img"
+    " tbody thead tfoot colgroup col"
+)
+_BLOCK = words(
+    "p div br center blockquote hr ul ol dl li dt dd h1 h2 h3 h4 h5 h6 poem tr td th caption"
+)
+_TAGS = dict.fromkeys(_INLINE, "") | dict.fromkeys(_BLOCK, BREAK) | {
+    "table": "\n{|\n", "/table": "\n|}\n",
+}  # fmt: skip
+_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)\b([^<>]*)>")
+_SIMPLE_REF = re.compile(r"<ref\b[^<>]*(?:/>|(?<!/)>[^<]*</ref>)")  # most of them, without a call
+_RAISED_NUMBER = re.compile(r"<sup>([-+−]?\d{1,4})</sup>")
+
+
+def _drop_comments(text: str) -> str:
+    first, *rest = text.split("<!--")
+    kept, unclosed = [first], []
+    for part in rest:
+        inside, end, after = part.partition("-->")
+        if not end:
+            unclosed.append(inside)
+            continue
+        unclosed.clear()
+        # A comment with a line to itself goes with the line, or it would part a paragraph.
+        alone = after.startswith("\n") and kept[-1].endswith("\n")
+        kept.append(after[1:] if alone else after)
+    return "".join(kept + unclosed)
+
+
+def _drop_tags(text: str) -> str:
+    text = _SIMPLE_REF.sub("", text)
+    if "<sup>" in text:
+        text = _RAISED_NUMBER.sub(lambda found: found[1].translate(_RAISED), text)
+    kept, done = [], 0
+    ends: dict[str, tuple[int, int]] = {}  # where each raw element next ends: looked up once
+    for tag in _TAG.finditer(text):
+        start, stop = tag.span()
+        if start < done:  # inside of a raw element
+            continue
+        closing, name = tag[1], tag[2].lower()
+        raw = _RAW.get(name)
+        left = "" if raw else _TAGS.get(closing + name, _TAGS.get(name))
+        if left is None:
+            continue
+        kept.append(text[done:start])
+        done = stop
+        if raw and not closing and not tag[3].endswith("/"):
+            end, after = ends.get(name, (-1, -1))
+            if end < stop:
+                found = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(text, stop)
+                end, after = ends[name] = found.span() if found else (len(text) + 1, 0)
+            # A <ref> that meets another one first was never closed.
+            if end <= len(text) and (name != "ref" or text.find("<ref", stop, end) < 0):
+                left, done = raw(text[stop:end]), after
+        kept.append(left)
+    kept.append(text[done:])
+    return "".join(kept)
+
+
+# --- what nests: templates, tables, links ---------------------------------------------------------
+
+_SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]{}|:\n]+\|)?([^\[\]{}|:\n]+)\]\]")
+_BRACKETS = re.compile(r"(\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?!\}))")
+_LINE_STARTS = " \t:*#;" + BREAK
+_FILE_NAME = re.compile(
+    r"\.(?:jpe?g|png|gif|svg|tiff?|og[gv]|webm|webp|pdf|djvu|mid|wav)\s*$", re.I
+)
+_TEMPLATE, _PARAMETER, _LINK, _TABLE = "{{", "{{{", "[[", "{|"
+
+
+def _render_link(content: str, site: Site) -> str:
+    """The text of a link, of which "target|text" is given; nothing where it shows none."""
+    target, pipe, text = content.partition("|")
+    if "\n\n" in content:  # never closed: the end belongs to something else
+        head, gap, rest = content.partition("\n\n")
+        return _render_link(head, site) + gap + rest
+    text = text.strip("\n")
+    if target.lstrip().startswith(("http://", "https://", "//")):
+        return target.partition(" ")[2] + pipe + text
+    prefix, colon, rest = target.partition(":")
+    if colon:
+        space = normal(prefix)
+        if space in site.files or (_FILE_NAME.search(rest) and space and " " not in space):
+            return ""
+        if space in site.categories or space in LANGUAGES:
+            return ""
+        if not space or space in SISTER_PROJECTS:
+            target = rest.rpartition(":")[2]
+    shown = text if text.strip() else target.lstrip("#").replace("_", " ")
+    return shown.replace("|", "&#124;")
+
+
+def _openings(run: int) -> list[str]:
+    """What a run of opening braces opens, outermost first: {{{{{ is a parameter in a template."""
+    odd = run % 2
+    return [_TEMPLATE] * ((run - 3 * odd) // 2) + [_PARAMETER] * odd
+
+
+class _Nest:
+    """The text so far in pieces, and where in it each bracket opened that is still open."""
+
+    def __init__(self, title: str, site: Site) -> None:
+        self.title, self.site = title, site
+        self.pieces: list[str] = []
+        self.open: list[tuple[str, int]] = []
+        self.count = dict.fromkeys((_TEMPLATE, _PARAMETER, _LINK, _TABLE), 0)
+
+    def push(self, kind: str) -> None:
+        if len(self.open) < DEEPEST:
+            self.open.append((kind, len(self.pieces)))
+            self.count[kind] += 1
+
+    def pop(self) -> tuple[str, int]:
+        kind, start = self.open.pop()
+        self.count[kind] -= 1
+        return kind, start
+
+    def abandon(self) -> None:
+        """Give up the innermost bracket: what it holds is text, but for names and attributes."""
+        kind, start = self.pop()
+        if kind != _LINK and start < len(self.pieces):
+            line, newline, rest = self.pieces[start].partition("\n")
+            text = "" if kind == _TABLE else line.rpartition("|")[2]
+            self.pieces[start] = text + newline + rest
+
+    def close(self, *kinds: str) -> str:
+        """Close the innermost bracket of these kinds, and say which it was; "" if none is open."""
+        if not any(map(self.count.__getitem__, kinds)):
+            return ""
+        while self.open[-1][0] not in kinds:
+            self.abandon()
+        kind, start = self.pop()
+        inside = self.pieces[start:]
+        if kind == _TEMPLATE and any("\n==" in piece for piece in inside):
+            return kind  # a section began inside: this template was never closed
+        del self.pieces[start:]
+        self.pieces.append(self.render(kind, inside))
+        return kind
+
+    def render(self, kind: str, inside: list[str]) -> str:
+        if kind == _LINK:
+            return _render_link("".join(inside), self.site)
+        if kind == _TEMPLATE:
+            return wikitemplates.render(inside, self.title)
+        return "".join(inside).partition("|")[2] if kind == _PARAMETER else ""
+
+
+def _starts_line(before: str, at_start: bool) -> bool:
+    """Whether a table may start or end here; a template that ends just before often ends a line."""
+    _, newline, indent = before.rpartition("\n")
+    return bool(newline or at_start) and not indent.strip(_LINE_STARTS)
+
+
+def _settle_brackets(text: str, title: str, site: Site) -> str:
+    parts = _BRACKETS.split("".join(_SIMPLE_LINK.split(text)))
+    nest = _Nest(title, site)
+    nest.pieces.append(parts[0])
+    for index in range(1, len(parts), 2):
+        token, after = parts[index], parts[index + 1]
+        if token == _LINK:
+            nest.push(_LINK)
+        elif token == "]]":
+            if nest.open and nest.open[-1][0] == _LINK:
+                nest.close(_LINK)
+        elif token.startswith("{{"):
+            for kind in _openings(min(len(token), 2 * DEEPEST)):
+                nest.push(kind)
+        elif token.startswith("}}"):
+            run = len(token)
+            while run > 1 and (kind := nest.close(_TEMPLATE, *([_PARAMETER] if run > 2 else []))):
+                run -= len(kind)
+        elif _starts_line(parts[index - 1], index == 1 or parts[index - 2].endswith("}}")):
+            if token == _TABLE:
+                nest.push(_TABLE)
+            else:
+                nest.close(_TABLE)
+        nest.pieces.append(after)
+    while nest.open:
+        nest.abandon()
+    return "".join(nest.pieces)
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+_VARIANTS = re.compile(r"-\{([^{}]*)\}-")
+_VARIANT = re.compile(r"(?:^|;)\s*[a-z-]{2,12}\s*:\s*([^;]*)")
+_EXTERNAL_LINK = re.compile(
+    r"\[(?:(?:https?|ftp|news|irc|gopher)://|mailto:|//)[^\s\[\]]*[ \t]*([^\[\]\n]*)\]"
+)
+_BEHAVIOUR_WORD = re.compile(r"__[^\W\da-z]{3,40}?__")
+_POSSESSIVE = re.compile(r"(?<=\w)'''(?=s\b)")
+_BOLD = re.compile(r"(?<!')'''(?!')")
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_ODD_SPACE = re.compile("[\r\f\x1c-\x1f\x85\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+_INVISIBLE = re.compile("[\xad\u200b\u200e\u200f\u2060\ufeff]")
+_PROSE = re.compile(r"(?!https?://\S*$)\W*\w")  # not for lines that are an address or signs alone
+
+# What is left where markup was: (only if one of these is there, replace this, by that). The first
+# column is for speed alone. Every repeat is bounded, so that no input makes this slow.
+_TIDY: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
+    (("(,", "( ", "(;", "(:", "（"), re.compile(r"([(（]) ?(?:[,;:、，；] ?){0,6}"), r"\1"),
+    ((" )", ",)", ";)", "）"), re.compile(r"[ ,;、，；]{1,8}([)）])"), r"\1"),
+    (("()", "[]", "[ ]", "（）"), re.compile(r" \(\)|^\(\)|（）| \[ ?\]", re.MULTILINE), ""),
+    ((" ,", " .", " ;"), re.compile(r" (?=,|[.;](?:\s|$))"), ""),
+    ((",,", ", ,"), re.compile(r",(?: ?,){1,6}"), ","),
+)
+
+
+def _choose_variant(found: re.Match[str]) -> str:
+    """-{zh-hans:电脑;zh-hant:電腦}- shows one of its texts; a rule for the whole page, none."""
+    flags, bar, text = found[1].rpartition("|")
+    if bar and not set(flags.upper()) <= set("AR"):
+        return ""
+    texts = _VARIANT.findall(text)
+    return str(texts[0]).strip() if texts else text
+
+
+def _keep_apostrophe(line: str) -> str:
+    """In ''The Times'''s the italics end and an apostrophe follows, unless bold is open there."""
+    return _POSSESSIVE.sub("'", line) if len(_BOLD.findall(line)) % 2 else line
+
+
+def _heading(line: str) -> tuple[int, str, str] | None:
+    """Level, title and what follows on the line, if it is a heading; sloppy ones are too."""
+    if not line.startswith("==") and not (len(line) > 2 and line[0] == line[-1] == "="):
+        return None
+    body = line.lstrip("=")
+    level = len(line) - len(body)
+    title, closed, after = body.partition("=" * min(level, 2))
+    if not closed and len(line) > 100:
+        return None
+    return level, title.strip(), after.lstrip("= ")
+
+
+def _is_row(line: str) -> bool:
+    """Whether a line is what an unclosed table or template leaves."""
+    return line.startswith("|") or (line.startswith("!") and ("!!" in line or "|" in line))
+
+
+def _paragraphs(text: str, headings: bool) -> Iterator[str]:
+    """One paragraph, list item or title at a time; lines in a row are one paragraph."""
+    paragraph: list[str] = []
+    titles: list[tuple[int, str]] = []  # level and title of those that wait for text to come
+    for line in text.split("\n"):
+        first, stripped = line[:1], line.strip()
+        if stripped and first not in " *#:;|!-=":
+            paragraph.append(stripped)
+            continue
+        heading = _heading(stripped) if first == "=" else None
+        item = "" if heading or _is_row(line) else stripped.lstrip("*#:; ")
+        if item.startswith("----"):
+            item = item.lstrip("-")
+        if titles and (paragraph or item):
+            yield from (title for _, title in titles)
+            titles.clear()
+        if paragraph:
+            yield " ".join(paragraph)
+            paragraph.clear()
+        if item:
+            yield item.lstrip("=") if first == "=" else item
+        if heading:
+            level, title, after = heading
+            titles = [entry for entry in titles if entry[0] < level]
+            titles += [(level, title)] if headings else []
+            paragraph += [after] if after else []
+    if paragraph:
+        yield from (title for _, title in titles)
+        yield " ".join(paragraph)
+
+
+def _tidy(text: str) -> str:
+    if "&" in text:
+        text = _ENTITY.sub(lambda found: unescape(found[0]), text)
+    if not text.isascii():
+        text = _INVISIBLE.sub("", _ODD_SPACE.sub(" ", text.replace("\xa0", " ")))
+    text = text.replace("\t", " ")
+    while "  " in text:
+        text = text.replace("  ", " ")
+    for signs, pattern, replacement in _TIDY:
+        if any(sign in text for sign in signs):
+            text = pattern.sub(replacement, text)
+    lines = (line.strip().lstrip(",; ") for line in text.split("\n"))
+    return "\n".join(line for line in lines if _PROSE.match(line))
+
+
+def clean(wikitext: str, title: str, site: Site, headings: bool = False) -> str:
+    """The prose of a page: one paragraph or list item per line, and titles of sections if wanted.
+
+    >>> clean("'''Tea''' ({{IPA|ti}}) is a [[drink|hot drink]].<ref>Book.</ref>", "Tea", Site())
+    'Tea is a hot drink.'
+    """
+    text = _drop_comments(wikitext)
+    if "<" in text:
+        text = _drop_tags(text)
+    text = _settle_brackets(text, title, site).replace(BREAK, "\n\n")
+    if "-{" in text:
+        text = _VARIANTS.sub(_choose_variant, text)
+    text = "".join(_EXTERNAL_LINK.split(text))
+    if "__" in text:
+        text = _BEHAVIOUR_WORD.sub("", text)
+    if "'''s" in text:
+        text = "\n".join(map(_keep_apostrophe, text.split("\n")))
+    for quotes in ("'''''", "'''", "''"):
+        text = text.replace(quotes, "")
+    return _tidy("\n".join(_paragraphs(text, headings)))

@@ -1,0 +1,114 @@
+"""Many independent jobs through a `concurrent.futures.Executor`: here, a pool, or Dask."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+from electrify.errors import UserError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class Here(Executor):
+    """Runs each job at once in this process: what one worker means."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run the job and return its result as a future that is done."""
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+@contextmanager
+def executor(workers: int | str) -> Iterator[Executor]:
+    """`workers` processes on this machine (0: one per core), or the address of a Dask scheduler."""
+    if isinstance(workers, str) and not workers.lstrip("-").isdigit():
+        yield _dask(workers)
+        return
+    count = int(workers) or available_cores()
+    if count < 0:
+        raise UserError("workers must be 0 or more", got=f"{count}", fix="0 takes every core")
+    if count == 1:
+        yield Here()
+        return
+    # Spawned, not forked: Arrow and the tokenizers keep threads that do not survive a fork.
+    pool = ProcessPoolExecutor(
+        count, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+    )
+    try:
+        yield pool
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a worker process died",
+            got="killed from outside, most often because memory ran out",
+            fix="run the same command again, perhaps with fewer --workers: finished parts are kept",
+        ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def available_cores() -> int:
+    """The cores this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(
+    function: Callable[[Job], Result], jobs: Iterable[Job], pool: Executor, ahead: int
+) -> Iterator[Result]:
+    """Results in the order of the jobs, at most `ahead` of them under way: memory stays flat."""
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for job in jobs:
+            waiting.append(pool.submit(function, job))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except GeneratorExit:  # the caller has enough: nothing may go on writing behind its back
+        for future in waiting:
+            future.cancel()
+        wait(waiting)
+        raise
+
+
+def _start_worker() -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    parent = multiprocessing.parent_process()
+    if parent is not None:  # a parent that is killed outright cannot tell us: do not outlive it
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _dask(address: str) -> Executor:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise UserError(
+            f"--workers {address} is the address of a Dask cluster, but Dask is not installed",
+            got=str(error),
+            fix='pip install "electrify[cluster]", or give a number of processes',
+        ) from error
+    try:
+        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise UserError(
+            "no Dask scheduler answers",
+            got=f"{address}: {error}",
+            fix="start one with `dask scheduler`",
+        ) from error
+    pool: Executor = client.get_executor()
+    return pool

@@ -1,0 +1,248 @@
+"""Documents to token shards: `electrify prepare`."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Column, Table
+from tokenizers import Tokenizer
+
+from electrify import config
+from electrify.build import Build, Record, committed_file
+from electrify.commit import read_manifest
+from electrify.corpora.document import Document, Slice, described, read_parquet, row_groups
+from electrify.errors import UserError
+from electrify.jobs import executor
+from electrify.progress import progress
+from electrify.tokens import examples, store, tokenizer
+from electrify.tokens.encoder import Encoder
+from electrify.tokens.examples import Example, Frame, Layout, Overflow
+
+ROW_GROUPS_PER_SHARD = 4  # of 4 million characters each: shards of a few million tokens
+SHORTEST_LENGTH = 8
+COUNTED = ("documents", "examples", "tokens", "text_tokens", "dropped_tokens", "unknown_tokens")
+REPORTED = ("documents", "examples", "tokens", "mean length", "dropped", "unknown")
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Turn documents into token shards for training."""
+
+    docs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DOCS…")]
+    """Folders of documents that `electrify corpus` made."""
+    tokenizer: str
+    """A tokenizer folder, a vocab.txt or a Hub name."""
+    out: Path
+    """The folder to make."""
+    length: int = 128
+    """The most tokens an example has, special tokens included."""
+    layout: Layout = "electra"
+    """electra: two segments of adjacent text. pairs: two random lines of a document. packed: whole
+    documents one after another."""
+    overflow: Overflow = "carry"
+    """What does not fit begins the next example (carry), or is lost as officially (drop)."""
+    validation: float = 0.01
+    """Share of documents held out for evaluation during training."""
+    test: float = 0.01
+    """Share of documents held out for the end."""
+    seed: int = 0
+    """Seed of the segment lengths and pairings."""
+    workers: str = "0"
+    """Processes (0: one per core), or the address of a Dask scheduler."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs to know, sent once with each part."""
+
+    settings: Prepare
+    tokenizer_json: str
+    special: tokenizer.SpecialIds
+    vocab_size: int
+
+
+@dataclass
+class Split:
+    """The examples of one split of one part, and what was counted on the way."""
+
+    examples: list[Example] = field(default_factory=list)
+    documents: int = 0
+    text_tokens: int = 0
+
+
+def prepare(settings: Prepare) -> dict[str, Any]:
+    """Make the shards and return their manifest."""
+    _check(settings)
+    loaded = tokenizer.load(settings.tokenizer)
+    inputs = [described(folder) for folder in settings.docs]
+    identity = {
+        "settings": _deciding(settings),
+        "tokenizer": {"vocab_size": loaded.vocab_size, "sha256": loaded.fingerprint},
+        "inputs": inputs,
+    }
+    build = Build(settings.out, "shards", identity)
+    if build.finished:
+        print(f"{settings.out} is already made with these settings; nothing to do")
+        return read_manifest(settings.out, "shards")
+    build.save_settings(config.to_toml(settings, without=("out", "workers")))
+    saved = tokenizer.save(
+        loaded, settings.out / "tokenizer", max(512, settings.length), within=settings.out
+    )
+    job = Job(settings, loaded.backend.to_str(), loaded.special, loaded.vocab_size)
+    groups = [group for folder in settings.docs for group in row_groups(folder)]
+    parts = [
+        tuple(groups[start : start + ROW_GROUPS_PER_SHARD])
+        for start in range(0, len(groups), ROW_GROUPS_PER_SHARD)
+    ]
+    records = []
+    with executor(settings.workers) as pool, progress("shards") as update:
+        work = partial(_make_shards, job)
+        for record in build.make("shards", parts, work, pool, ahead=64):
+            records.append(record)
+            tokens = sum(entry["tokens"] for r in records for entry in r["files"])
+            update(len(records) / len(parts), f"{tokens / 1e6:,.1f} M tokens")
+    summary = _summary(records, settings)
+    manifest = build.finish({**summary, "files": [*saved, *summary["files"]]})
+    report(manifest)
+    return manifest
+
+
+def _check(settings: Prepare) -> None:
+    if settings.length < SHORTEST_LENGTH:
+        raise UserError(
+            "--length is too small",
+            got=f"{settings.length}",
+            fix=f"at least {SHORTEST_LENGTH}; 128 and 512 are usual",
+        )
+    held_out = settings.validation + settings.test
+    if min(settings.validation, settings.test) < 0 or held_out >= 1:
+        raise UserError(
+            "--validation and --test are shares of the documents",
+            got=f"{settings.validation} and {settings.test}",
+            fix="give each 0 or more, and less than 1 together",
+        )
+    if not settings.docs:
+        raise UserError("no documents given", got="nothing", fix="electrify prepare DOCS --out …")
+
+
+def _deciding(settings: Prepare) -> dict[str, Any]:
+    """The settings that decide the bytes of the shards."""
+    table = config.to_dict(settings)
+    return {k: v for k, v in table.items() if k not in ("docs", "tokenizer", "out", "workers")}
+
+
+def _make_shards(job: Job, part: Sequence[Slice], index: int, out: Path) -> Record:
+    splits = split_examples(job, read_parquet(part))
+    files, counts = [], {}
+    for name, split in splits.items():
+        arrays = store.to_arrays(split.examples, job.vocab_size)
+        counts[name] = _count(split, arrays, job.special)
+        if split.examples:
+            write = partial(store.write_shard, arrays=arrays)
+            entry = committed_file(out, f"{name}-{index:05d}.safetensors", write)
+            files.append({**entry, "split": name, **store.shard_entry(arrays)})
+    return {"files": files, "counts": counts}
+
+
+def split_examples(job: Job, documents: Iterator[Document]) -> dict[str, Split]:
+    """The examples of some documents, by split."""
+    settings = job.settings
+    encoder = _encoder(job.tokenizer_json)
+    frame = Frame(job.special.cls, job.special.sep)
+    splits = {name: Split() for name in store.SPLITS}
+    waiting: dict[str, list[list[list[int]]]] = {name: [] for name in store.SPLITS}
+    for document in documents:
+        name = split_of(document.text, settings.validation, settings.test)
+        lines = encoder.lines(document.text)
+        splits[name].documents += 1
+        splits[name].text_tokens += sum(map(len, lines))
+        if settings.layout == "packed":
+            waiting[name].append(lines)
+        else:
+            build = examples.electra if settings.layout == "electra" else examples.pairs
+            rng = Random(_number(document.text, f"examples {settings.seed}"))
+            splits[name].examples += build(lines, settings.length, rng, frame, settings.overflow)
+    for name, texts in waiting.items():
+        splits[name].examples += examples.packed(texts, settings.length, frame)
+    return splits
+
+
+def split_of(text: str, validation: float, test: float) -> str:
+    """Where a document belongs: a function of its text, so equal texts are never on two sides."""
+    place = _number(text, "split") / 2**64
+    if place < test:
+        return "test"
+    return "validation" if place < test + validation else "train"
+
+
+def _number(text: str, purpose: str) -> int:
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    digest.update(b"\0" + purpose.encode())
+    return int.from_bytes(digest.digest(), "big")
+
+
+@lru_cache(maxsize=1)
+def _encoder(tokenizer_json: str) -> Encoder:
+    """The encoder of this process, kept because what it has learned serves every part."""
+    backend = Tokenizer.from_str(tokenizer_json)
+    backend.encode_special_tokens = True
+    return Encoder(backend)
+
+
+def _count(
+    split: Split, arrays: dict[str, NDArray[Any]], special: tokenizer.SpecialIds
+) -> dict[str, Any]:
+    tokens, lengths = arrays["tokens"], np.diff(arrays["offsets"])
+    framing = np.count_nonzero((tokens == special.cls) | (tokens == special.sep))
+    unknown = 0 if special.unk is None else np.count_nonzero(tokens == special.unk)
+    return {
+        "documents": split.documents,
+        "examples": len(lengths),
+        "tokens": len(tokens),
+        "text_tokens": split.text_tokens,
+        "dropped_tokens": split.text_tokens - (len(tokens) - int(framing)),
+        "unknown_tokens": int(unknown),
+        "lengths": np.bincount(lengths, minlength=1).tolist(),
+    }
+
+
+def _summary(records: list[Record], settings: Prepare) -> dict[str, Any]:
+    """The manifest's account of all parts: their files, and what was counted in each split."""
+    counts: dict[str, dict[str, Any]] = {}
+    for name in store.SPLITS:
+        parts = [record["counts"][name] for record in records]
+        lengths = np.zeros(settings.length + 1, dtype=np.int64)
+        for part in parts:
+            lengths[: len(part["lengths"])] += part["lengths"]
+        counts[name] = {
+            **{key: sum(part[key] for part in parts) for key in COUNTED},
+            "lengths": lengths.tolist(),
+        }
+    return {"files": [entry for record in records for entry in record["files"]], "splits": counts}
+
+
+def report(manifest: dict[str, Any]) -> None:
+    """Print what is in the shards, and what a user should know about it."""
+    table = Table("split", *(Column(n, justify="right") for n in REPORTED), box=None)
+    for name, split in manifest["splits"].items():
+        table.add_row(
+            name,
+            f"{split['documents']:,}",
+            f"{split['examples']:,}",
+            f"{split['tokens']:,}",
+            f"{split['tokens'] / max(1, split['examples']):.1f}",
+            f"{split['dropped_tokens'] / max(1, split['text_tokens']):.2%}",
+            f"{split['unknown_tokens'] / max(1, split['tokens']):.3%}",
+        )
+    Console().print(table)
+    for name in ("train", "validation"):
+        if not manifest["splits"][name]["examples"]:
+            print(f"note: there are no {name} examples; the corpus is small, or its share is 0")

@@ -1,0 +1,260 @@
+"""Load and save tokenizers: a vocab.txt, a Hugging Face folder, a tokenizer.json or a Hub name.
+
+Only the `tokenizers` library is used, so that preparing data never imports torch. Two settings make
+what we build from a vocab.txt agree with the official tokenizer where Hugging Face's default does
+not: words of up to 200 characters are cut into pieces (not 100), and special tokens written in the
+text, such as "[MASK]", are ordinary text.
+"""
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from electrify.build import committed_file
+from electrify.errors import UserError
+
+LONGEST_WORD = 200  # google-research/electra model/tokenization.py: WordpieceTokenizer
+ROLES = ("pad", "unk", "cls", "sep", "mask")
+OUR_NAMES = {role: f"[{role.upper()}]" for role in ROLES}
+# What the roles are called where no tokenizer_config.json says so.
+USUAL_NAMES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """The ids of the special tokens, always asked of the tokenizer."""
+
+    pad: int
+    cls: int
+    sep: int
+    mask: int
+    unk: int | None  # byte-level tokenizers may have none
+
+
+@dataclass(frozen=True)
+class LoadedTokenizer:
+    """A tokenizer, its special tokens by role, and a fingerprint of all that decides its ids."""
+
+    backend: Tokenizer
+    names: Mapping[str, str]
+    special: SpecialIds
+    fingerprint: str
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, added tokens included."""
+        return int(self.backend.get_vocab_size(with_added_tokens=True))
+
+
+def load(source: str | Path) -> LoadedTokenizer:
+    """Load a vocab.txt, a tokenizer.json, a folder with either, or a Hub name."""
+    path = Path(source)
+    if path.is_dir():
+        return _from_folder(path)
+    if path.is_file():
+        if path.suffix == ".json":
+            return _from_json(path, {})
+        return from_vocabulary(_read_vocabulary(path))
+    return _from_hub(str(source))
+
+
+def save(
+    tokenizer: LoadedTokenizer, folder: Path, longest: int = 512, within: Path | None = None
+) -> list[dict[str, Any]]:
+    """Write a folder that `AutoTokenizer.from_pretrained` loads and that gives the same ids.
+
+    Returns the entries of the two files for a manifest, named as seen from `within`.
+    """
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": longest,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        **{f"{role}_token": name for role, name in tokenizer.names.items()},
+    }
+    contents = {
+        "tokenizer.json": tokenizer.backend.to_str(pretty=True),
+        "tokenizer_config.json": json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    root = within or folder
+    entries = []
+    for name, content in contents.items():
+        place = (folder / name).relative_to(root).as_posix()
+        entries.append(
+            committed_file(root, place, partial(Path.write_text, data=content, encoding="utf-8"))
+        )
+    return entries
+
+
+def from_vocabulary(
+    words: Iterable[str], lowercase: bool | None = None, strip_accents: bool | None = None
+) -> LoadedTokenizer:
+    """BERT's WordPiece; casing and accents follow from the words where they are not given."""
+    vocabulary = {word: index for index, word in enumerate(words)}
+    plain = [word for word in vocabulary if not (word.startswith("[") and word.endswith("]"))]
+    if lowercase is None:  # some letters, such as ℝ, are upper case and have no lower
+        lowercase = not any(word != word.lower() for word in plain)
+    if strip_accents is None:
+        strip_accents = lowercase and not any(unicodedata.normalize("NFD", w) != w for w in plain)
+    backend = Tokenizer(
+        models.WordPiece(
+            vocabulary, unk_token=OUR_NAMES["unk"], max_input_chars_per_word=LONGEST_WORD
+        )
+    )
+    backend.normalizer = normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=strip_accents
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    return finished(backend, OUR_NAMES)
+
+
+def finished(backend: Tokenizer, names: Mapping[str, str]) -> LoadedTokenizer:
+    """Check the special tokens of a backend, mark them as special and take its fingerprint."""
+    missing = [
+        f"{role} ({names.get(role, 'no name')})"
+        for role in ROLES
+        if role != "unk" and (role not in names or backend.token_to_id(names[role]) is None)
+    ]
+    if missing:
+        raise UserError(
+            "the tokenizer lacks special tokens that ELECTRA needs",
+            got=f"no {', '.join(missing)} among {backend.get_vocab_size():,} tokens",
+            fix="add them to the vocabulary, or train one with `electrify tokenizer`",
+        )
+    names = {
+        role: names[role]
+        for role in ROLES
+        if role in names and backend.token_to_id(names[role]) is not None
+    }
+    backend.add_special_tokens(list(names.values()))
+    backend.no_truncation()
+    backend.no_padding()
+    if backend.post_processor is None:
+        backend.post_processor = _template(backend, names)
+    backend.encode_special_tokens = True  # "[SEP]" in a text is three words, as officially
+    ids: dict[str, Any] = {role: backend.token_to_id(name) for role, name in names.items()}
+    fingerprint = hashlib.sha256(backend.to_str().encode()).hexdigest()
+    special = SpecialIds(ids["pad"], ids["cls"], ids["sep"], ids["mask"], ids.get("unk"))
+    return LoadedTokenizer(backend, names, special, fingerprint)
+
+
+def _template(backend: Tokenizer, names: Mapping[str, str]) -> processors.TemplateProcessing:
+    cls, sep = names["cls"], names["sep"]
+    return processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(name, backend.token_to_id(name)) for name in (cls, sep)],
+    )
+
+
+def _from_folder(folder: Path) -> LoadedTokenizer:
+    config = _read_config(folder)
+    if (folder / "tokenizer.json").is_file():
+        return _from_json(folder / "tokenizer.json", config)
+    if (folder / "vocab.txt").is_file():
+        return from_vocabulary(
+            _read_vocabulary(folder / "vocab.txt"),
+            lowercase=config.get("do_lower_case"),
+            strip_accents=config.get("strip_accents"),
+        )
+    raise UserError(
+        f"no tokenizer in {folder}",
+        got=", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "an empty folder",
+        fix="give a folder with tokenizer.json or vocab.txt; other formats become one by "
+        "AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW)",
+    )
+
+
+def _from_json(path: Path, config: Mapping[str, Any]) -> LoadedTokenizer:
+    try:
+        backend = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more precise
+        raise UserError(
+            f"{path} is not a tokenizer", got=str(error)[:200], fix="give a tokenizer.json"
+        ) from error
+    return finished(backend, {**_usual_names(backend), **_configured_names(config)})
+
+
+def _usual_names(backend: Tokenizer) -> dict[str, str]:
+    known = {
+        role: next((name for name in names if backend.token_to_id(name) is not None), None)
+        for role, names in USUAL_NAMES.items()
+    }
+    return {role: name for role, name in known.items() if name is not None}
+
+
+def _configured_names(config: Mapping[str, Any]) -> dict[str, str]:
+    names = {role: config.get(f"{role}_token") for role in ROLES}
+    return {
+        role: str(name["content"] if isinstance(name, dict) else name)
+        for role, name in names.items()
+        if name
+    }
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            try:
+                config |= json.loads((folder / name).read_text(encoding="utf-8"))
+            except (ValueError, TypeError) as error:
+                raise UserError(
+                    f"{folder / name} is not a JSON object", got=str(error), fix="repair the file"
+                ) from error
+    return config
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    try:
+        words = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not a vocabulary", got=str(error), fix="give UTF-8 text, one word a line"
+        ) from error
+    words = [word.rstrip("\r") for word in words]
+    while words and not words[-1]:
+        words.pop()
+    if len(set(words)) != len(words):
+        repeated = next(word for i, word in enumerate(words) if word in words[:i])
+        raise UserError(
+            f"{path} names a word twice",
+            got=repr(repeated),
+            fix="each line must be a word of its own",
+        )
+    return words
+
+
+def _from_hub(name: str) -> LoadedTokenizer:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        folder = snapshot_download(name, allow_patterns=["tokenizer*", "vocab.txt", "special_*"])
+    except HFValidationError as error:
+        raise UserError(
+            f"no tokenizer at {name}",
+            got="neither a file, nor a folder, nor a name as the Hub has them",
+            fix="check the path",
+        ) from error
+    except Exception as error:  # offline, unknown name, no permission: each its own exception
+        raise UserError(
+            f"no tokenizer at {name}",
+            got=f"no such file or folder here, and the Hub said: {str(error).splitlines()[0]}",
+            fix="check the path or the name; offline, give a local folder or vocab.txt",
+        ) from error
+    return _from_folder(Path(folder))

@@ -1,0 +1,181 @@
+"""Train a tokenizer on documents, or convert one that exists: `electrify tokenizer`."""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from electrify import config
+from electrify.build import Build
+from electrify.commit import read_manifest
+from electrify.corpora.document import described, read_parquet, row_groups
+from electrify.errors import UserError
+from electrify.progress import Update, progress
+from electrify.tokens import tokenizer as tokenizers_on_disk
+from electrify.tokens.encoder import Encoder
+from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.tokens.trainers import train_bpe, train_unigram, train_wordpiece
+
+SAMPLE_DOCUMENTS = 500
+LINES_AT_ONCE = 10_000  # the library counts the words of so many in parallel
+ACCENTS_MATTER = 0.01  # share of letters that stripping accents would change
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Train a tokenizer on documents, or convert one, into a folder that AutoTokenizer loads."""
+
+    docs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DOCS…")]
+    """Folders of documents that `electrify corpus` made."""
+    out: Path
+    """The folder to make."""
+    kind: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
+    """WordPiece as BERT and ELECTRA, byte-level BPE as RoBERTa, or Unigram as ALBERT."""
+    vocab_size: int = 30_522
+    """How many tokens, special tokens included."""
+    cased: bool = False
+    """Keep upper and lower case apart (wordpiece, unigram; bpe always does)."""
+    keep_accents: bool = False
+    """Keep accents: needed where they make letters, as in Vietnamese; cased implies it."""
+    min_frequency: int = 2
+    """How often a piece must occur to be taken (wordpiece, bpe)."""
+    max_chars: int = 1_000_000_000
+    """Train on at most about this many characters, documents chosen evenly."""
+    load: str | None = None
+    """Instead of training: a vocab.txt, a tokenizer folder or a Hub name to convert."""
+
+
+def vocabulary(settings: Vocabulary) -> LoadedTokenizer:
+    """Make the tokenizer's folder and return the tokenizer."""
+    _check(settings)
+    converted = tokenizers_on_disk.load(settings.load) if settings.load else None
+    identity = {
+        "settings": _deciding(settings),
+        "inputs": [described(folder) for folder in settings.docs],
+        "converted_sha256": converted.fingerprint if converted else None,
+    }
+    build = Build(settings.out, "tokenizer", identity)
+    if build.finished:
+        print(f"{settings.out} is already made with these settings; nothing to do")
+        return tokenizers_on_disk.load(settings.out)
+    build.save_settings(config.to_toml(settings, without=("out",)))
+    made = converted or _train(settings)
+    files = tokenizers_on_disk.save(made, settings.out)
+    build.finish({"vocab_size": made.vocab_size, "sha256": made.fingerprint, "files": files})
+    _report(settings, made)
+    return made
+
+
+def _check(settings: Vocabulary) -> None:
+    if bool(settings.docs) == bool(settings.load):
+        raise UserError(
+            "give documents to train on, or a tokenizer to convert with --load",
+            got="both" if settings.load else "neither",
+            fix="electrify tokenizer DOCS --vocab-size 30522 --out DIR",
+        )
+    if settings.vocab_size < 100:
+        raise UserError(
+            "--vocab-size is too small", got=f"{settings.vocab_size}", fix="at least 100"
+        )
+
+
+def _deciding(settings: Vocabulary) -> dict[str, Any]:
+    table = config.to_dict(settings)
+    return {key: value for key, value in table.items() if key not in ("docs", "out", "load")}
+
+
+def _train(settings: Vocabulary) -> LoadedTokenizer:
+    _warn_of_lost_accents(settings)
+    size, frequency = settings.vocab_size, settings.min_frequency
+    lowercase, strip_accents = not settings.cased, _strips_accents(settings)
+    with progress("tokenizer") as update:
+        batches = _batches(settings, update)
+        if settings.kind == "wordpiece":
+            made = train_wordpiece(batches, size, frequency, lowercase, strip_accents)
+        elif settings.kind == "bpe":
+            made = train_bpe(batches, size, frequency)
+        else:
+            made = train_unigram(batches, size, lowercase, strip_accents)
+    if made.vocab_size < size:
+        print(
+            f"note: the documents yield {made.vocab_size:,} pieces, fewer than the {size:,} "
+            "asked for; use fewer, or more text"
+        )
+    return made
+
+
+def _strips_accents(settings: Vocabulary) -> bool:
+    return not (settings.cased or settings.keep_accents)
+
+
+def _batches(settings: Vocabulary, update: Update) -> Iterator[list[str]]:
+    """Lines of the documents, many at a time; of an even choice of them where there is too much."""
+    manifests = [read_manifest(folder, "documents") for folder in settings.docs]
+    available = sum(manifest["characters"] for manifest in manifests)
+    total = sum(manifest["documents"] for manifest in manifests)
+    wanted = settings.max_chars / max(1, available)
+    documents = (d for folder in settings.docs for d in read_parquet(row_groups(folder)))
+    batch: list[str] = []
+    for number, document in enumerate(documents, start=1):
+        if wanted >= 1 or _place(document.text) < wanted:
+            batch += document.text.split("\n")
+        if len(batch) >= LINES_AT_ONCE:
+            yield batch
+            batch = []
+            update(number / total, f"{number:,} documents read")
+    yield batch
+    update(1.0, "training")
+
+
+def _place(text: str) -> float:
+    digest = hashlib.blake2b(
+        text.encode("utf-8", "surrogatepass"), digest_size=8, person=b"vocabulary"
+    )
+    return int.from_bytes(digest.digest(), "big") / 2**64
+
+
+def _sample(settings: Vocabulary) -> list[str]:
+    documents = (d for folder in settings.docs for d in read_parquet(row_groups(folder)))
+    return [document.text[:10_000] for document in islice(documents, SAMPLE_DOCUMENTS)]
+
+
+def _warn_of_lost_accents(settings: Vocabulary) -> None:
+    if settings.kind == "bpe" or not _strips_accents(settings):
+        return
+    share = share_with_accents(" ".join(_sample(settings)))
+    if share > ACCENTS_MATTER:
+        print(
+            f"note: stripping accents changes {share:.0%} of the letters of these documents; "
+            "if they make letters in this language, add --keep-accents"
+        )
+
+
+def share_with_accents(text: str) -> float:
+    """The share of letters that come apart when accents are stripped.
+
+    >>> share_with_accents("résumé"), share_with_accents("한글")
+    (0.3333333333333333, 1.0)
+    """
+    letters = [character for character in text if character.isalpha()]
+    changed = sum(unicodedata.normalize("NFD", letter) != letter for letter in letters)
+    return changed / max(1, len(letters))
+
+
+def _report(settings: Vocabulary, made: LoadedTokenizer) -> None:
+    print(f"{settings.out}: {made.vocab_size:,} tokens, {' '.join(made.names.values())}")
+    texts = _sample(settings)
+    if not texts:
+        return
+    lines = [ids for text in texts for ids in Encoder(made.backend).lines(text)]
+    pieces = [piece for ids in lines for piece in ids]
+    words = sum(len(text.split()) for text in texts)
+    unknown = pieces.count(made.special.unk) if made.special.unk is not None else 0
+    print(
+        f"on the first {len(texts):,} documents: {len(pieces) / max(1, words):.2f} pieces a word, "
+        f"{unknown / max(1, len(pieces)):.3%} unknown"
+    )

@@ -1,0 +1,72 @@
+"""What several tests share: a small corpus of documents and a tokenizer for it."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from electrify.build import Build, committed_file
+from electrify.corpora.document import Document, write_parquet
+from electrify.tokens import tokenizer
+
+WORDS = [f"{a}{b}" for a in ("ka", "lo", "mi", "nu", "pe", "ra") for b in ("ta", "so", "di", "fu")]
+
+
+def make_documents(count: int, seed: int = 0) -> list[Document]:
+    """Documents of 1 to 12 lines of 3 to 40 words."""
+    rng = Random(seed)
+    documents = []
+    for number in range(count):
+        lines = [
+            " ".join(rng.choices(WORDS, k=rng.randint(3, 40))) for _ in range(rng.randint(1, 12))
+        ]
+        documents.append(Document(str(number), "\n".join(lines), "made up"))
+    return documents
+
+
+def write_documents(folder: Path, documents: list[Document], per_file: int = 40) -> Path:
+    """A finished folder of documents, as `electrify corpus` would make it."""
+    build = Build(folder, "documents", {"settings": {}, "sources": []})
+    files = []
+    for number, start in enumerate(range(0, len(documents), per_file)):
+        some = documents[start : start + per_file]
+        name = f"documents-{number:05d}.parquet"
+        files.append(
+            committed_file(folder, name, lambda path, some=some: write_parquet(path, some))
+        )
+    characters = sum(len(document.text) for document in documents)
+    build.finish({"documents": len(documents), "characters": characters, "files": files})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_documents(tmp_path_factory.mktemp("corpus") / "docs", make_documents(400))
+
+
+@pytest.fixture(scope="session")
+def vocab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+    syllables = sorted({w[:2] for w in WORDS} | {f"##{w[2:]}" for w in WORDS})
+    words = [*tokenizer.OUR_NAMES.values(), *syllables, *WORDS[::2]]
+    path.write_text("\n".join(words) + "\n")
+    return path
+
+
+@pytest.fixture
+def electrify() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Runs the command as a user does."""
+
+    def run(
+        *arguments: object, code: int = 0, **kwargs: object
+    ) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "electrify", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, **kwargs)  # type: ignore[call-overload]
+        assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run

@@ -1,0 +1,230 @@
+"""The engine that every kind of corpus goes through."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.conftest import make_documents
+
+from electrify.cli import main
+from electrify.commit import read_manifest, verify
+from electrify.corpora import archive
+from electrify.corpora.clean import Filters
+from electrify.corpora.corpus import corpus, settings_type
+from electrify.corpora.document import Document, read_parquet, row_groups
+from electrify.corpora.duplicates import KEY, first_occurrences, key_of
+from electrify.errors import UserError
+
+Text = settings_type("text")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A folder of 60 files of blank-line separated documents, with repeats."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    documents = make_documents(900)
+    rng = Random(3)
+    for number in range(60):
+        chosen = [documents[rng.randrange(900)].text for _ in range(15)]
+        (folder / f"{number:02d}.txt").write_text("\n\n".join(chosen) + "\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(archive.group, "__defaults__", (20_000,))
+
+
+def made(source: Path, out: Path, workers: str = "1", **filters: object) -> dict:
+    settings = Text(sources=(str(source),), out=out, filters=Filters(**filters), workers=workers)
+    return corpus(settings)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir() if p.is_file()
+    }
+
+
+def texts(folder: Path) -> list[str]:
+    return [document.text for document in read_parquet(row_groups(folder))]
+
+
+def test_documents_and_manifest(source, tmp_path):
+    manifest = made(source, tmp_path / "docs")
+    assert manifest["documents"] == 900 == len(texts(tmp_path / "docs"))
+    assert len(manifest["files"]) > 4
+    assert verify(tmp_path / "docs", manifest) == []
+    assert read_manifest(tmp_path / "docs", "documents") == manifest
+    (described,) = manifest["identity"]["sources"]
+    assert described["files"] == 60
+    assert described["bytes"] == sum(path.stat().st_size for path in source.iterdir())
+    lines = "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+        for path in sorted(source.iterdir())
+    )
+    assert described["sha256"] == hashlib.sha256(lines.encode()).hexdigest()
+    assert not (tmp_path / "docs/.parts").exists()
+    ids = [document.id for document in read_parquet(row_groups(tmp_path / "docs"))]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    "filters", [{}, {"dedup": True}, {"limit": 100}, {"dedup": True, "limit": 333}]
+)
+def test_any_number_of_workers_gives_the_same_bytes(source, tmp_path, filters):
+    made(source, tmp_path / "one", **filters)
+    made(source, tmp_path / "three", workers="3", **filters)
+    assert digests(tmp_path / "one") == digests(tmp_path / "three")
+
+
+def test_dedup_keeps_the_first_of_each_text_and_counts_the_others(source, tmp_path):
+    made(source, tmp_path / "all")
+    manifest = made(source, tmp_path / "unique", dedup=True)
+    everything = texts(tmp_path / "all")
+    assert texts(tmp_path / "unique") == list(dict.fromkeys(everything))
+    assert manifest["dropped"]["duplicate"] == len(everything) - manifest["documents"]
+
+
+def test_limit_gives_the_first_documents(source, tmp_path):
+    made(source, tmp_path / "all")
+    made(source, tmp_path / "some", limit=123)
+    assert texts(tmp_path / "some") == texts(tmp_path / "all")[:123]
+    made(source, tmp_path / "unique", limit=200, dedup=True)
+    assert texts(tmp_path / "unique") == list(dict.fromkeys(texts(tmp_path / "all")))[:200]
+
+
+def test_first_occurrences_in_several_passes(tmp_path, monkeypatch):
+    monkeypatch.setattr("electrify.corpora.duplicates.KEYS_AT_ONCE", 7)
+    rng = Random(0)
+    words = [[f"{rng.randrange(60)}" for _ in range(20)] for _ in range(6)]
+    files = []
+    for number, some in enumerate(words):
+        files.append(tmp_path / f"{number}.keys")
+        files[-1].write_bytes(b"".join(map(key_of, some)))
+        assert files[-1].stat().st_size == 20 * KEY.itemsize
+    kept = [
+        word
+        for some, keep in zip(words, first_occurrences(files), strict=True)
+        for word, yes in zip(some, keep, strict=True)
+        if yes
+    ]
+    assert kept == list(dict.fromkeys(word for some in words for word in some))
+
+
+def test_each_drop_is_counted_by_reason(tmp_path):
+    (tmp_path / "a.txt").write_text(
+        "tiny\n\nlong enough to stay here\n\n1234 5678 9012 3456 7890\n\nsame\nsame\nsame\nsame\nsame\n"
+    )
+    manifest = made(
+        tmp_path / "a.txt", tmp_path / "o", min_chars=10, min_letters=0.5, max_repeated_lines=0.5
+    )
+    assert manifest["documents"] == 1
+    assert manifest["dropped"] == {"repeated lines": 1, "too few letters": 1, "too short": 1}
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from electrify.corpora import archive
+from electrify.corpora.clean import Filters
+from electrify.corpora.corpus import corpus, settings_type
+archive.group.__defaults__ = (20_000,)
+corpus(settings_type("text")(sources=(sys.argv[1],), out=Path(sys.argv[2]), filters=Filters(dedup=True), workers=sys.argv[3]))
+"""
+
+
+def killed(arguments: list[object], after: float, out: Path) -> bool:
+    """Start the build, kill it `after` seconds of work; True if it had ended before."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL
+    )
+    while process.poll() is None and not (out / ".parts/read").exists():
+        time.sleep(0.001)
+    time.sleep(after)
+    process.kill()
+    return process.wait() != -signal.SIGKILL
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(source, tmp_path):
+    made(source, tmp_path / "whole", dedup=True)
+    out = tmp_path / "killed"
+    rng = Random(5)
+    kills = 0
+    while not killed([source, out, 1], rng.uniform(0.0, 0.1) if kills < 15 else 60, out):
+        kills += 1
+    assert kills >= 3
+    assert digests(out) == digests(tmp_path / "whole")
+    assert not (out / ".parts").exists()
+
+
+def test_workers_do_not_outlive_a_parent_that_is_killed(source, tmp_path):
+    out = tmp_path / "o"
+    killed([source, out, 2], 0.0, out)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        alive = subprocess.run(["pgrep", "-f", str(out)], capture_output=True, text=True).stdout
+        if not alive:
+            break
+        time.sleep(0.1)
+    assert not alive
+    made(source, out, dedup=True)
+
+
+def test_another_source_or_another_filter_is_refused(source, tmp_path):
+    out = tmp_path / "docs"
+    made(source, out)
+    before = digests(out)
+    with pytest.raises(UserError, match="other settings or other input") as error:
+        made(source, out, min_chars=5)
+    assert "settings.filters.min_chars: 1 there, 5 here" in str(error.value)
+    (source / "00.txt").write_text("changed")
+    with pytest.raises(UserError, match="other settings or other input"):
+        made(source, out)
+    assert digests(out) == before
+
+
+def test_nothing_kept_is_said(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("x\n")
+    assert (
+        main(
+            [
+                "corpus",
+                "text",
+                str(tmp_path / "a.txt"),
+                "--out",
+                str(tmp_path / "o"),
+                "--min-chars",
+                "9",
+            ]
+        )
+        == 0
+    )
+    assert "no document was kept" in capsys.readouterr().out
+
+
+def test_documents_survive_parquet_unchanged(tmp_path):
+    from electrify.corpora.document import Slice, write_parquet
+
+    documents = [
+        Document("1", "emoji 🙂 and \u0000 and עברית", "s", "a title", None),
+        Document("2", "", "s", None, "label"),
+    ]
+    write_parquet(tmp_path / "d.parquet", documents)
+    assert list(read_parquet([Slice(tmp_path / "d.parquet")])) == documents
+
+
+def test_a_damaged_parquet_file_is_a_damaged_error(source, tmp_path, electrify):
+    made(source, tmp_path / "docs")
+    path = tmp_path / "docs/documents-00000.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "is damaged" in electrify("show", tmp_path / "docs", code=3).stderr
+    manifest = json.loads((tmp_path / "docs/manifest.json").read_text())
+    assert len(verify(tmp_path / "docs", manifest)) == 1

@@ -1,0 +1,215 @@
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from electrify.corpora import hub
+from electrify.corpora.document import Document
+from electrify.corpora.hub import Hub, Parquet, choose_files
+from electrify.errors import UserError
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def write(path, rows=None, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = columns or {
+        "id": ["7", "8", "9"],
+        "text": ["one", "two", "three"],
+        "title": ["T", None, "U"],
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=rows)
+
+
+def read(reader, *sources):
+    tally: Counter[str] = Counter()
+    documents = [d for part in reader.parts(sources) for d in reader.documents(part, tally)]
+    assert len({document.id for document in documents}) == len(documents)
+    return documents, dict(tally)
+
+
+def test_rows_become_documents(tmp_path):
+    write(tmp_path / "a.parquet", rows=2)
+    documents, tally = read(Parquet(), tmp_path)
+    assert documents[0] == Document("a.parquet:7", "one", "a.parquet", "T")
+    assert [d.text for d in documents] == ["one", "two", "three"]
+    assert not tally
+
+
+def test_parts_are_row_groups_and_rows_keep_their_numbers(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet", rows=10, text=[f"text {n}" for n in range(95)])
+    write(tmp_path / "b.parquet", rows=10, text=["b"] * 5)
+    whole, _ = read(Parquet(), tmp_path)
+    monkeypatch.setattr(hub, "PART", 10_000)
+    parts = list(Parquet().parts([tmp_path]))
+    assert len(parts) > 3
+    cut, _ = read(Parquet(), tmp_path)
+    assert cut == whole
+    assert whole[94].id == "a.parquet:95"
+    assert whole[95].id == "b.parquet:1"
+
+
+CODED = pa.dictionary(pa.int32(), pa.string())
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.string_view(), CODED]
+)
+def test_kinds_of_strings(tmp_path, kind):
+    write(tmp_path / "a.parquet", text=pa.array(["one", None, "zwei ü"]).cast(kind))
+    documents, tally = read(Parquet(), tmp_path)
+    assert [document.text for document in documents] == ["one", "zwei ü"]
+    assert tally == {"no text": 1}
+
+
+def test_bytes_that_are_no_text_are_repaired_and_counted(tmp_path):
+    write(tmp_path / "a.parquet", text=pa.array([b"caf\xe9"]).cast(pa.binary()))
+    documents, tally = read(Parquet(), tmp_path)
+    assert documents[0].text == "caf\ufffd"
+    assert tally == {"not valid UTF-8, repaired": 1}
+
+
+def test_a_missing_or_unfit_column_is_named_with_a_near_one(tmp_path):
+    write(tmp_path / "a.parquet", content=["x"], txt=["y"], n=[1])
+    with pytest.raises(UserError, match="content, txt, n") as error:
+        read(Parquet(), tmp_path)
+    assert "did you mean 'txt'" in error.value.fix
+    with pytest.raises(UserError, match="holds no text") as error:
+        read(Parquet(text="n"), tmp_path)
+    assert "content, txt" in error.value.fix
+    assert read(Parquet(text="content", id="n"), tmp_path)[0][0].id == "a.parquet:1"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_cut_file_is_refused(tmp_path, share):
+    write(tmp_path / "a.parquet", text=[f"text {n}" for n in range(1000)])
+    data = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(UserError, match="cannot be read as Parquet"):
+        read(Parquet(), tmp_path)
+
+
+def test_a_damaged_page_is_refused(tmp_path):
+    texts = [f"text {n} {n**9}" for n in range(5000)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="zstd")
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    data[100:4000] = b"\xff" * 3900
+    (tmp_path / "a.parquet").write_bytes(data)
+    with pytest.raises(UserError, match="cannot be read as Parquet"):
+        read(Parquet(), tmp_path)
+
+
+def test_a_bomb_is_refused_and_large_texts_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub, "LIMIT", 100)
+    write(tmp_path / "a.parquet", text=["x" * 101, "fine"])
+    documents, tally = read(Parquet(), tmp_path)
+    assert [document.text for document in documents] == ["fine"]
+    assert tally == {"document too large": 1}
+    table = pa.table({"text": ["x" * 50_000_000]})
+    pq.write_table(table, tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
+    with pytest.raises(UserError, match="more than 200 : 1"):
+        read(Parquet(), tmp_path)
+
+
+SPLITS = ["train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001"]
+
+
+@pytest.mark.parametrize(
+    ("names", "config", "split", "found"),
+    [
+        ([f"data/{s}" for s in SPLITS], None, "train", 2),
+        (SPLITS, None, "validation", 1),
+        ([f"2023.{lang}/{s}" for lang in ("en", "fi") for s in SPLITS], "2023.fi", "train", 2),
+        (["default/train/0000", "default/train/0001", "default/test/0000"], None, "train", 2),
+        (["default/partial-train/0000"], "default", "partial-train", 1),
+        (["a", "b"], None, "train", 2),
+        (["en/part-00000", "en/part-00001"], "en", "train", 2),
+        (["train", "test"], None, "test", 1),
+        (["data/train-00000-of-00001-a09b74b3ef9c3b56"], None, "train", 1),
+        (["sample/10BT/000_00000", "data/CC/000_00000"], "sample/10BT", "train", 1),
+    ],
+)  # fmt: skip
+def test_the_layouts_of_the_hub(names, config, split, found):
+    files = [(f"{name}.parquet", 1) for name in names]
+    assert len(choose_files(files, "x", config, split)) == found
+
+
+def test_wrong_configurations_and_splits_are_named(tmp_path):
+    files = [(f"{lang}/{s}.parquet", 1) for lang in ("en", "fi") for s in SPLITS]
+    with pytest.raises(UserError, match="several configurations"):
+        choose_files(files, "x", None, "train")
+    with pytest.raises(UserError, match="did you mean 'en'"):
+        choose_files(files, "x", "enn", "train")
+    with pytest.raises(UserError, match="train, validation"):
+        choose_files(files, "x", "en", "test")
+    with pytest.raises(UserError, match="no Parquet files"):
+        choose_files([], "x", None, "train")
+
+
+def test_a_local_copy_of_a_data_set(tmp_path):
+    for name in SPLITS:
+        write(tmp_path / "20231101.en" / f"{name}.parquet")
+    reader = Hub(config="20231101.en")
+    documents, _ = read(reader, tmp_path)
+    assert len(documents) == 6
+    assert documents[0].id.endswith("20231101.en/train-00000-of-00002.parquet:7")
+    resolved = reader.resolve(tmp_path)
+    assert [size > 0 for _, size in resolved.files] == [True, True]
+
+
+def test_the_same_through_the_hubs_file_system(tmp_path, monkeypatch):
+    """HfFileSystem and HfApi replaced by a folder: paths, commit and columns go the real way."""
+    fsspec = pytest.importorskip("fsspec")
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    for name in SPLITS:
+        write(tmp_path / "datasets" / "o" / "n@abc" / "data" / f"{name}.parquet")
+
+    class Api:
+        def dataset_info(self, name, revision, timeout):
+            assert (name, revision, timeout) == ("o/n", "v1", hub.TIMEOUT)
+            return type("Info", (), {"sha": "abc"})()
+
+    def filesystem():
+        return fsspec.filesystem("dir", path=str(tmp_path), target_protocol="file")
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "HfFileSystem", filesystem)
+    reader = Hub(revision="v1")
+    documents, _ = read(reader, Path("o/n"))
+    assert documents[3].id == "o/n/data/train-00001-of-00002.parquet:7"
+    (source,) = reader.fingerprints([Path("o/n")])
+    assert source["revision"] == "abc"
+    assert source["files"][0]["name"] == "o/n/data/train-00000-of-00002.parquet"
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (ConnectionError("no route"), "check the network"),
+        (TimeoutError("slow"), "check the network"),
+        (ValueError("bad name"), "check the name"),
+    ],
+)
+def test_a_hub_that_does_not_answer_ends_in_a_user_error(monkeypatch, error, advice):
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", fail)
+    with pytest.raises(UserError, match=advice):
+        list(Hub().parts([Path("owner/name")]))
+
+
+def test_without_the_libraries_the_extra_is_named(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet")
+    for module, reader, source in (
+        ("pyarrow.parquet", Parquet(), tmp_path),
+        ("huggingface_hub", Hub(), Path("owner/name")),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module, None)
+            with pytest.raises(UserError, match="electrify\\[data\\]"):
+                list(reader.parts([source]))

@@ -1,0 +1,230 @@
+import bz2
+import gzip
+import json
+import lzma
+import random
+import tracemalloc
+from collections import Counter
+
+import pytest
+
+from electrify.corpora import archive, plaintext
+from electrify.corpora.document import Document
+from electrify.corpora.plaintext import JsonLines, Text, fold_lines
+from electrify.errors import UserError
+
+zstandard = pytest.importorskip("zstandard")
+PACKERS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lambda data: lzma.compress(data, preset=0),
+    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+}
+
+
+def read(reader, *sources):
+    """All documents, and what was counted."""
+    tally: Counter[str] = Counter()
+    documents = []
+    for part in reader.parts(sources):
+        tally.update(part.troubles)
+        documents += reader.documents(part, tally)
+    assert len({document.id for document in documents}) == len(documents)
+    return documents, dict(tally)
+
+
+def texts_of(path, data, reader=Text()):  # noqa: B008
+    path.write_bytes(data)
+    documents, tally = read(reader, path)
+    return [document.text for document in documents], tally
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Parts and limits so small that a test file is cut like a large one."""
+    monkeypatch.setattr(plaintext, "PART", 2000)
+    monkeypatch.setattr(plaintext, "LIMIT", 1000)
+    monkeypatch.setattr(archive, "BLOCK", 100)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"one\ntwo\n\nthree",
+        b"one\ntwo\n\nthree\n",
+        b"\n \n\none\ntwo\n \t\n\n\nthree\n\n\n",
+        b"one\r\ntwo\r\n\r\nthree\r\n",
+        b"one\r\ntwo\r\n  \r\nthree",
+        b"one\rtwo\r\rthree\r",
+        b"\xef\xbb\xbfone\ntwo\n\nthree",
+        b"o\0ne\ntwo\n\0\nthree\0",
+        b"one\ntwo\n\xc2\xa0\n\xe3\x80\x80\nthree",
+        "one\ntwo\n\nthree".encode("utf-16"),
+        "one\r\ntwo\r\n\r\nthree".encode("utf-32"),
+        b"\xfe\xff" + "one\ntwo\n\nthree".encode("utf-16-be"),
+    ],
+)
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_blank_lines_part_documents_however_lines_end(tmp_path, data, suffix):
+    path = tmp_path / f"a.txt{suffix}"
+    assert texts_of(path, PACKERS[suffix](data)) == (["one\ntwo", "three"], {})
+
+
+def test_ids_name_the_file_and_count_its_documents(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo")
+    (tmp_path / "b.txt").write_text("three")
+    documents, _ = read(Text(), tmp_path)
+    assert documents[1] == Document("a.txt:2", "two", "a.txt")
+    assert [document.id for document in documents] == ["a.txt:1", "a.txt:2", "b.txt:1"]
+
+
+def test_invalid_utf8_is_repaired_and_counted(tmp_path):
+    texts, tally = texts_of(tmp_path / "a.txt", b"caf\xe9\n\nfine")
+    assert texts == ["caf\ufffd", "fine"]
+    assert tally == {"not valid UTF-8, repaired": 1}
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", b" \r\n\t", b"\xef\xbb\xbf", b"\0"])
+@pytest.mark.parametrize("split", ["blank", "file"])
+def test_empty_files_are_counted(tmp_path, data, split):
+    assert texts_of(tmp_path / "a.txt", data, Text(split)) == ([], {"empty file": 1})
+
+
+def test_the_lines_fold_alike_however_the_stream_is_blocked():
+    data = b"a\r\n \r\n\r\nb\r\rc\n\xe3\x80\x80\nd \xc2\xa0 e\n\n" * 5
+    whole = b"".join(fold_lines([data]))
+    for size in range(1, 20):
+        blocks = [data[start : start + size] for start in range(0, len(data), size)]
+        assert b"".join(fold_lines(blocks)) == whole
+    assert b"".join(fold_lines([b"a\n", *[b" \n" * 1_000_000] * 3, b"b"])) == b"\na\n\nb"
+
+
+def test_a_large_file_is_cut_and_numbered_as_if_it_were_not(tmp_path, monkeypatch):
+    data = b"\r\n\r\n".join(b"document %d\r\nwith a line" % n for n in range(500))
+    (tmp_path / "a.txt").write_bytes(data)
+    whole, _ = read(Text(), tmp_path / "a.txt")
+    monkeypatch.setattr(plaintext, "PART", 2000)
+    cut, tally = read(Text(), tmp_path / "a.txt")
+    shares = [part.share for part in Text().parts([tmp_path / "a.txt"])]
+    assert len(shares) > 5
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert cut == whole
+    assert len(whole) == 500
+    assert not tally
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_documents_over_the_limit_are_left_out_and_counted(tmp_path, small_parts, suffix):
+    data = b"\n\n".join([b"small", b"large " * 3000, b"x" * 1500, b"after"])
+    texts, tally = texts_of(tmp_path / f"a.txt{suffix}", PACKERS[suffix](data))
+    assert texts == ["small", "after"]
+    assert tally == {"document too large": 2}
+
+
+@pytest.mark.parametrize("reader", [Text(), Text("file"), JsonLines()])
+def test_a_line_of_100_mb_is_left_out_in_little_memory(tmp_path, reader):
+    path = tmp_path / "a.txt"
+    with path.open("wb") as file:
+        for _ in range(100):
+            file.write(b"long line " * 100_000)
+        file.write(b'\n\n{"text": "after"}')
+    tracemalloc.start()
+    try:
+        documents, tally = read(reader, path)
+        assert tracemalloc.get_traced_memory()[1] < 120_000_000
+    finally:
+        tracemalloc.stop()
+    assert tally == {"document too large": 1}
+    assert len(documents) == (0 if reader == Text("file") else 1)
+
+
+@pytest.mark.parametrize("suffix", list(PACKERS)[1:])
+@pytest.mark.parametrize("share", [0.3, 0.8, 0.99])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_cut_file_gives_its_whole_documents(tmp_path, suffix, share, large, monkeypatch):
+    if large:
+        monkeypatch.setattr(plaintext, "PART", 20_000)
+    rng = random.Random(0)
+    units = [rng.randbytes(60).hex() for _ in range(40_000)]
+    packed = PACKERS[suffix]("\n\n".join(units).encode())
+    cut = packed[: int(len(packed) * share)]
+    texts, tally = texts_of(tmp_path / f"a.txt{suffix}", cut)
+    assert tally == {"source truncated": 1}
+    assert texts == units[: len(texts)]
+    assert len(texts) > (share - 0.4) * len(units)
+    assert texts_of(tmp_path / f"a.txt{suffix}", cut, Text("file")) == ([], {"source truncated": 1})
+
+
+def test_one_document_per_file(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "1.txt").write_bytes(b"one\r\n\r\ntwo")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"three"))
+    documents, _ = read(Text("file"), tmp_path)
+    assert [(d.id, d.text) for d in documents] == [("a.txt.gz", "three"), ("b/1.txt", "one\n\ntwo")]
+
+
+def _jsonl(*records):
+    return "\n".join(r if isinstance(r, str) else json.dumps(r) for r in records).encode()
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_json_lines(tmp_path, suffix):
+    data = _jsonl({"text": "one", "id": 7, "title": "T"}, "", {"text": "two\nlines"})
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(PACKERS[suffix](data))
+    documents, tally = read(JsonLines(), tmp_path)
+    assert documents == [
+        Document(f"{path.name}:7", "one", path.name, "T"),
+        Document(f"{path.name}:3", "two\nlines", path.name),
+    ]
+    assert not tally
+
+
+def test_bad_json_lines_are_counted_by_reason(tmp_path):
+    data = _jsonl(
+        {"text": "fine"},
+        "{not json",
+        "[1, 2]",
+        {"text": 5},
+        {"text": None},
+        {"other": "x"},
+        '{"text": ' + "[" * 100_000,
+        '{"text": "t", "n": ' + "1" * 5000 + "}",
+        '{"text": "a\\ud800b"}',
+        '{"text": "tab\there"}',
+    )
+    texts, tally = texts_of(tmp_path / "a.jsonl", data + b"\r\n\xff\xfe\n", JsonLines())
+    assert texts == ["fine", "a\ufffdb", "tab\there"]
+    assert tally == {
+        "line is not JSON": 4,
+        "line is not a JSON object": 1,
+        "text is not a string": 2,
+        "no text field": 1,
+        "not valid UTF-8, repaired": 2,
+    }
+
+
+def test_repeated_ids_stay_unique(tmp_path):
+    data = _jsonl({"text": "a", "id": 1}, {"text": "b", "id": 1}, {"text": "c", "id": "x" * 999})
+    assert texts_of(tmp_path / "a.jsonl", data, JsonLines())[0] == ["a", "b", "c"]
+
+
+def test_a_missing_field_names_those_there_and_a_near_one(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(_jsonl({"content": "x", "texts": "y"}))
+    with pytest.raises(UserError, match="content, texts") as error:
+        read(JsonLines(), path)
+    assert "did you mean 'texts'" in error.value.fix
+    path.write_bytes(b"just\ntext\n")
+    with pytest.raises(UserError, match="not JSON lines"):
+        read(JsonLines(), path)
+
+
+def test_large_json_lines_are_cut_and_numbered_alike(tmp_path, monkeypatch):
+    (tmp_path / "a.jsonl").write_bytes(_jsonl(*({"text": f"text {n}"} for n in range(500))))
+    whole = read(JsonLines(), tmp_path)
+    monkeypatch.setattr(plaintext, "PART", 2000)
+    assert read(JsonLines(), tmp_path) == whole
+    assert whole[0][-1].id == "a.jsonl:500"

@@ -1,0 +1,295 @@
+"""Dumps in every container and schema give the same documents, whole or cut."""
+
+import bz2
+import gzip
+import lzma
+import pickle
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from electrify.corpora import wikipedia
+from electrify.corpora.document import Document, Part
+from electrify.corpora.wikipedia import Wikipedia
+from electrify.errors import UserError
+
+NAMESPACES = """<namespaces>
+      <namespace key="0" case="first-letter" />
+      <namespace key="1" case="first-letter">Diskussion</namespace>
+      <namespace key="6" case="first-letter">Datei</namespace>
+      <namespace key="14" case="first-letter">Kategorie</namespace>
+    </namespaces>"""
+HEAD = f"""<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" xml:lang="de">
+  <siteinfo>
+    <sitename>Wikipedia</sitename>
+    {NAMESPACES}
+  </siteinfo>
+"""
+
+
+def page(
+    number: int,
+    title: str,
+    text: str,
+    ns: str = "<ns>0</ns>",
+    extra: str = "",
+    model: str = "<model>wikitext</model>",
+    attributes: str = ' xml:space="preserve"',
+) -> str:
+    return f"""  <page>
+    <title>{title}</title>
+    {ns}
+    <id>{number}</id>
+    {extra}
+    <revision>
+      <id>{number + 1000}</id>
+      <contributor><username>A</username><id>999</id></contributor>
+      {model}
+      <text{attributes}>{text}</text>
+    </revision>
+  </page>
+"""
+
+
+def articles(count: int) -> list[str]:
+    return [page(i, f"Tea {i}", f"'''Tea {i}''' is [[hot]] — é. " + "x " * i) for i in range(count)]
+
+
+def dump(pages: list[str], head: str = HEAD) -> bytes:
+    return (head + "".join(pages) + "</mediawiki>\n").encode()
+
+
+def multistream(xml: bytes, size: int) -> bytes:
+    """As pbzip2 does it: streams that cut the XML anywhere."""
+    return b"".join(bz2.compress(xml[i : i + size]) for i in range(0, len(xml), size))
+
+
+def read(path: Path, **options: bool) -> tuple[list[Document], Counter[str], list[Part]]:
+    reader, tally = Wikipedia(**options), Counter[str]()
+    parts = [pickle.loads(pickle.dumps(part)) for part in reader.parts([path])]
+    return [d for part in parts for d in reader.documents(part, tally)], tally, parts
+
+
+def write(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def troubles(parts: list[Part]) -> list[str]:
+    return [trouble for part in parts for trouble in part.troubles]
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wikipedia, "PART", 1000)
+    monkeypatch.setattr(wikipedia, "PACKED_PART", 300)
+
+
+CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
+    "dump.xml": bytes,
+    "dump.xml.gz": gzip.compress,
+    "dump.xml.bz2": bz2.compress,
+    "streams.xml.bz2": lambda xml: multistream(xml, 700),
+    "dump.xml.xz": lzma.compress,
+    "le.xml": lambda xml: b"\xff\xfe" + xml.decode().encode("utf-16-le"),
+    "be.xml.gz": lambda xml: gzip.compress(b"\xfe\xff" + xml.decode().encode("utf-16-be")),
+    "le.xml.bz2": lambda xml: multistream(b"\xff\xfe" + xml.decode().encode("utf-16-le"), 700),
+    "bom.xml": lambda xml: b"\xef\xbb\xbf" + xml,
+}
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers_give_the_same_documents(tmp_path: Path, name: str) -> None:
+    xml = dump(articles(40))
+    documents, _, parts = read(write(tmp_path, name, CONTAINERS[name](xml)))
+    assert [d.id for d in documents] == [str(i) for i in range(40)]
+    assert documents[2] == Document("2", "Tea 2 is hot — é. x x", source=name, title="Tea 2")
+    assert len(parts) > 5
+    assert not troubles(parts)
+    assert [part.share for part in parts] == sorted(part.share or -1 for part in parts)
+    assert parts[-1].share == 1
+    in_order = name not in ("dump.xml", "streams.xml.bz2", "bom.xml")
+    assert all(bool(part.data) is in_order and bool(part.slices) is not in_order for part in parts)
+
+
+def test_zstandard(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packed = zstandard.ZstdCompressor().compress(dump(articles(5)))
+    assert len(read(write(tmp_path, "dump.xml.zst", packed))[0]) == 5
+
+
+@pytest.mark.parametrize("size", [*range(1, 40), 97, 500])
+def test_streams_may_cut_the_xml_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(wikipedia, "PACKED_PART", 1)  # every stream is a part
+    head = HEAD.encode()
+    xml = dump(articles(3))
+    body = xml[len(head) :]
+    packed = bz2.compress(head) + multistream(body, size)
+    documents, _, parts = read(write(tmp_path, "dump.xml.bz2", packed))
+    assert [d.id for d in documents] == ["0", "1", "2"]
+    assert len(parts) > len(body) // size
+    assert not troubles(parts)
+
+
+@pytest.mark.parametrize("size", [*range(1, 30), 64, 333])
+def test_parts_of_plain_xml_may_start_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(wikipedia, "PART", size)
+    documents, _, _ = read(write(tmp_path, "dump.xml", dump(articles(3))))
+    assert [d.id for d in documents] == ["0", "1", "2"]
+
+
+def unpacked_bz2(packed: bytes) -> bytes:
+    """What the whole streams hold, and what the last one gives before it breaks off."""
+    xml = b""
+    while packed:
+        stream = bz2.BZ2Decompressor()
+        xml += stream.decompress(packed)
+        packed = stream.unused_data
+    return xml
+
+
+UNPACKED: dict[str, Callable[[bytes], bytes]] = {
+    "dump.xml": bytes,
+    "dump.xml.gz": lambda packed: zlib.decompressobj(31).decompress(packed),
+    "streams.xml.bz2": unpacked_bz2,
+    "le.xml": lambda packed: packed.decode("utf-16", errors="ignore").encode(),
+}
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("name", UNPACKED)
+def test_a_cut_dump_keeps_every_whole_page_and_says_so(tmp_path: Path, name: str) -> None:
+    packed = CONTAINERS[name](dump(articles(8)))
+    seen = set()
+    for length in range(300, len(packed) - 30, 37):
+        xml = UNPACKED[name](packed[:length])
+        path = write(tmp_path, name, packed[:length])
+        if b"<mediawiki" not in xml:
+            with pytest.raises(UserError):
+                read(path)
+            continue
+        documents, _, parts = read(path)
+        assert troubles(parts) == ["source truncated"]
+        assert [d.id for d in documents] == [str(i) for i in range(xml.count(b"</page>"))]
+        for document in documents:
+            assert document.text == f"Tea {document.id} is hot — é." + " x" * int(document.id)
+        seen.add(len(documents))
+    assert len(seen) > 1
+
+
+def test_unpacked_but_not_ended_counts_as_cut(tmp_path: Path) -> None:
+    xml = dump(articles(3)).removesuffix(b"</mediawiki>\n")
+    for name in ("dump.xml", "dump.xml.gz", "dump.xml.bz2", "streams.xml.bz2"):
+        documents, _, parts = read(write(tmp_path, name, CONTAINERS[name](xml)))
+        assert len(documents) == 3
+        assert troubles(parts) == ["source truncated"]
+
+
+def test_schema_0_3_has_no_namespaces_or_redirect_tags(tmp_path: Path) -> None:
+    old = [
+        page(1, "Tea", "Hot.", ns="", model=""),
+        page(2, "Diskussion:Tea", "Talk.", ns="", model=""),
+        page(3, "Template:Tea", "Box.", ns="", model=""),
+        page(4, "Tee", "#REDIRECT [[Tea]]", ns="", model=""),
+        page(5, "2001: A Space Odyssey", "Film.", ns="", model=""),
+    ]
+    documents, tally, _ = read(write(tmp_path, "dump.xml", dump(old)))
+    assert [d.title for d in documents] == ["Tea", "2001: A Space Odyssey"]
+    assert tally == {"other namespace": 2, "redirect": 1}
+
+
+def test_schema_0_11(tmp_path: Path) -> None:
+    attributes = ' bytes="4" sha1="abc" xml:space="preserve"'
+    slot = "<content><role>x</role><model>json</model><text>{}</text></content></revision>"
+    new = [
+        page(1, "Tea", "Hot.", attributes=attributes),
+        page(2, "Tee", "x", extra='<redirect title="Tea" />'),
+        page(3, "Empty", "", attributes=attributes).replace("></text>", " />"),
+        page(4, "Slots", "Main.", attributes=attributes).replace("</revision>", slot),
+        page(5, "Code.js", "var a;", model="<model>javascript</model>"),
+        page(6, "Datei:a.jpg", "File.", ns="<ns>6</ns>"),
+        page(7, "Tea (Begriffsklärung)", "x"),
+        page(8, "TLA", "Tea may be {{Begriffsklärung}}"),
+        page(9, "Only boxes", "{{Infobox}}"),
+    ]
+    documents, tally, _ = read(write(tmp_path, "dump.xml", dump(new)))
+    assert [(d.title, d.text) for d in documents] == [("Tea", "Hot."), ("Slots", "Main.")]
+    assert tally == {
+        "redirect": 1,
+        "empty": 2,
+        "not wikitext": 1,
+        "other namespace": 1,
+        "disambiguation": 2,
+    }
+
+
+def test_the_last_revision_counts(tmp_path: Path) -> None:
+    older = "<revision><id>9</id><text>Older.</text></revision>\n    <revision>"
+    two = page(1, "Tea", "Newer.").replace("<revision>", older)
+    assert [d.text for d in read(write(tmp_path, "dump.xml", dump([two])))[0]] == ["Newer."]
+
+
+def test_escapes_are_undone_once(tmp_path: Path) -> None:
+    text = "A &lt;b&gt;B&lt;/b&gt; &quot;C&quot; &amp;nbsp;&amp;amp; D &amp;lt;E&amp;gt;"
+    documents, _, _ = read(write(tmp_path, "dump.xml", dump([page(1, "Q &amp; A", text)])))
+    assert documents[0].title == "Q & A"
+    assert documents[0].text == 'A B "C" & D <E>'
+
+
+def test_the_wikis_own_names_are_known(tmp_path: Path) -> None:
+    text = "A [[Datei:b.xyz|mini|c]] [[Kategorie:D]] [[en:E]] F"
+    documents, _, _ = read(write(tmp_path, "dump.xml", dump([page(1, "T", text)])))
+    assert documents[0].text == "A F"
+
+
+def test_headings_are_an_option(tmp_path: Path) -> None:
+    path = write(tmp_path, "dump.xml", dump([page(1, "T", "A\n== B ==\nC")]))
+    assert read(path)[0][0].text == "A\nC"
+    assert read(path, headings=True)[0][0].text == "A\nB\nC"
+
+
+def test_a_folder_is_read_without_the_index_of_its_dump(tmp_path: Path) -> None:
+    write(tmp_path, "b.xml", dump(articles(2)))
+    write(tmp_path, "a.xml.bz2", bz2.compress(dump(articles(1))))
+    write(tmp_path, "a-index.txt.bz2", bz2.compress(b"0:1:Tea"))
+    assert [d.source for d in read(tmp_path)[0]] == ["a.xml.bz2", "b.xml", "b.xml"]
+
+
+def test_a_page_of_absurd_length_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wikipedia, "PART", 1000)
+    monkeypatch.setattr(wikipedia, "LARGEST_PAGE", 3_000_000)
+    pages = [*articles(2), page(2, "Long", "x" * 8_000_000), page(3, "Tea", "Hot.")]
+    for name in ("dump.xml", "dump.xml.xz"):
+        path = write(tmp_path, name, CONTAINERS[name](dump(pages)) if "x" in name else b"")
+        documents, tally, parts = read(path)
+        assert [d.id for d in documents] == ["0", "1", "3"]
+        assert tally["too long"] == 1 or "left out" in " ".join(troubles(parts))
+
+
+REFUSED = {
+    "empty.xml": (b"", "is empty"),
+    "empty.xml.gz": (gzip.compress(b""), "is empty"),
+    "empty.xml.bz2": (b"", "is empty"),
+    "doctype.xml": (b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]>' + dump([]), "DOCTYPE"),
+    "other.xml": (b"<html><body>tea</body></html>", "not a MediaWiki export"),
+    "text.bz2": (bz2.compress(b"tea is hot"), "not a MediaWiki export"),
+    "noise.xml": (bytes(range(256)) * 50, "not a MediaWiki export"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_dump_is_refused(tmp_path: Path, name: str) -> None:
+    data, complaint = REFUSED[name]
+    with pytest.raises(UserError, match=complaint):
+        read(write(tmp_path, name, data))

@@ -1,0 +1,143 @@
+"""The command from the outside."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from electrify import __version__
+from electrify.cli import COMMANDS, main
+
+
+def test_help_is_fast_and_imports_no_torch():
+    program = (
+        "import sys, time; t = time.perf_counter(); from electrify.cli import main; main(['--help']);"
+        "heavy = {'torch', 'transformers', 'tyro', 'numpy'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    best = 9.0
+    for _ in range(3):
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+        best = min(best, time.perf_counter() - begin)
+    assert best < 0.5
+
+
+@pytest.mark.parametrize(
+    "command", ["corpus text", "corpus wikipedia", "tokenizer", "prepare", "show"]
+)
+def test_no_data_command_imports_torch(command):
+    program = (
+        "import sys\nfrom electrify.cli import main\n"
+        "try: main(sys.argv[1].split() + ['--help'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program, command], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name, electrify):
+    help_text = electrify(name, "--help").stdout
+    assert "xample:" in help_text
+
+
+def test_version_and_unknown_command(electrify):
+    assert electrify("--version").stdout == f"electrify {__version__}\n"
+    error = electrify("prepar", code=2).stderr
+    assert "did you mean prepare?" in error
+    error = electrify("corpus", "wikipdia", "x", code=2).stderr
+    assert "did you mean wikipedia?" in error
+
+
+def test_unknown_option_names_the_nearest(electrify):
+    error = electrify(
+        "prepare", "x", "--tokenizer", "t", "--out", "o", "--lenght", "64", code=2
+    ).stderr
+    assert "--length" in error
+
+
+def test_from_text_to_shards_and_back_by_settings_file(tmp_path, electrify, vocab):
+    """The README's path, then the same shards again from the saved settings."""
+    (tmp_path / "a.txt").write_text("kata loso midi\nnufu peta\n\nraso kadi\n\n" * 200)
+    run = lambda *a, **k: electrify(*a, cwd=tmp_path, **k)  # noqa: E731
+    out = run("corpus", "text", "a.txt", "--out", "docs", "--dedup").stdout
+    assert "2 documents" in out
+    assert "duplicate" in out
+    run("tokenizer", "docs", "--vocab-size", "100", "--out", "tok", "--min-frequency", "1")
+    run("prepare", "docs", "--tokenizer", "tok", "--length", "16", "--out", "shards")
+    run("prepare", "--config", "shards/settings.toml", "--out", "again")
+    first, second = ((tmp_path / d / "manifest.json").read_text() for d in ("shards", "again"))
+    assert first == second
+    shown = run("show", "shards").stdout
+    assert "[CLS]" in shown
+    assert "loso" in run("show", "docs").stdout
+    assert "are as written" in run("show", "shards", "--verify").stdout
+    shard = next((tmp_path / "shards").glob("train-*"))
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    error = run("show", "shards", "--verify", code=3).stderr
+    assert shard.name in error
+    assert "SHA-256" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["corpus", "text", "missing", "--out", "o"], "no such file or folder: missing"),
+        (["prepare", "missing", "--tokenizer", "t", "--out", "o"], "no tokenizer at t"),
+        (["show", "missing"], "nothing to show in missing"),
+        (["tokenizer", "--out", "o"], "give documents to train on"),
+        (["corpus", "text", "a.txt", "--out", "a.txt"], "is a file"),
+        (["corpus", "text", "a.txt", "--out", "."], "holds files that electrify did not make"),
+        (["prepare", "--config"], "--config needs a file"),
+        (["corpus", "text", "a.txt", "--out", "o", "--min-letters", "7"], "not a share"),
+    ],
+)
+def test_bad_input_ends_in_an_error_that_says_what_got_and_fix(
+    tmp_path, electrify, arguments, says
+):
+    (tmp_path / "a.txt").write_text("x")
+    error = electrify(*arguments, code=2, cwd=tmp_path, env={"HF_HUB_OFFLINE": "1"}).stderr
+    assert says in error
+    assert "got:" in error
+    assert "fix:" in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt"]
+
+
+def test_a_full_disk_is_an_error_and_the_same_command_goes_on(tmp_path, capsys, monkeypatch):
+    import errno
+
+    import electrify.commit as commit
+
+    (tmp_path / "a.txt").write_text("one text\n\nanother text\n")
+    arguments = ["corpus", "text", str(tmp_path / "a.txt"), "--out", str(tmp_path / "o")]
+    arguments += ["--workers", "1"]
+    original = commit.os.fsync
+    calls = 0
+
+    def full_after(limit):
+        def fsync(descriptor):
+            nonlocal calls
+            calls += 1
+            if calls > limit:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return original(descriptor)
+
+        return fsync
+
+    for limit in range(12):
+        calls = 0
+        monkeypatch.setattr(commit.os, "fsync", full_after(limit))
+        code = main(arguments)
+        if code == 0:
+            break
+        assert code == 2
+        assert "the disk is full" in capsys.readouterr().err
+        # Whatever is named manifest.json is whole, and no temporary file stays.
+        assert not list(Path(tmp_path / "o").glob(".*.tmp"))
+    assert limit > 3
+    assert main(["show", str(tmp_path / "o"), "--verify"]) == 0

@@ -1,0 +1,63 @@
+"""Settings from TOML and back, and what happens to bad ones."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from electrify import config
+from electrify.errors import UserError
+
+
+@dataclass(frozen=True)
+class Inner:
+    lr: float = 5e-4
+    kind: Literal["adam", "lamb"] = "adam"
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    steps: int = 10
+    where: Path | None = None
+    places: tuple[str, ...] = ()
+    inner: Inner = field(default_factory=Inner)
+
+
+def test_a_file_is_read_with_defaults_for_the_rest(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text('name = "x"\nplaces = ["a", "b"]\n[inner]\nlr = 1e-3\n')
+    assert config.read(Outer, path) == Outer("x", places=("a", "b"), inner=Inner(lr=1e-3))
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    settings = Outer('quote " and ü', 3, Path("a/b"), ("c",), Inner(1e-5, "lamb"))
+    path = tmp_path / "a.toml"
+    path.write_text(config.to_toml(settings), encoding="utf-8")
+    assert config.read(Outer, path) == settings
+
+
+@pytest.mark.parametrize(
+    ("toml", "what", "fix"),
+    [
+        ('name = "x"\nstepps = 1', "a.toml: stepps is not a setting", "did you mean steps?"),
+        ('name = "x"\n[inner]\nlrr = 1', "a.toml: inner: lrr", "did you mean lr?"),
+        ('name = "x"\nsteps = "many"', "a.toml: steps has a bad value", "integer"),
+        ('name = "x"\n[inner]\nkind = "sgd"', "kind has a bad value", "adam"),
+        ("steps = 1", "a.toml: name is missing", "add name"),
+        ("steps = = 1", "is not TOML", "repair"),
+    ],
+)
+def test_bad_files_say_what_and_how_to_mend_it(tmp_path, toml, what, fix):
+    path = tmp_path / "a.toml"
+    path.write_text(toml)
+    with pytest.raises(UserError) as error:
+        config.read(Outer, path)
+    assert what in error.value.what
+    assert fix in error.value.fix
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(UserError, match="cannot read"):
+        config.read(Outer, tmp_path / "no.toml")

@@ -1,0 +1,59 @@
+"""Jobs here, in a pool, and on a Dask cluster."""
+
+import os
+
+import pytest
+from distributed import LocalCluster
+
+from electrify.errors import UserError
+from electrify.jobs import executor, in_order
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def die(number: int) -> int:
+    os._exit(9)
+
+
+@pytest.mark.parametrize("workers", [1, 2, "2"])
+def test_results_come_in_order(workers):
+    with executor(workers) as pool:
+        assert list(in_order(square, range(20), pool, ahead=3)) == [n * n for n in range(20)]
+
+
+def test_at_most_so_many_are_under_way():
+    taken = 0
+
+    def jobs():
+        nonlocal taken
+        for number in range(100):
+            taken = number + 1
+            yield number
+
+    with executor(1) as pool:
+        results = in_order(square, jobs(), pool, ahead=4)
+        next(results)
+        assert taken == 4
+        results.close()
+
+
+def test_a_worker_that_dies_is_an_error_that_says_what_to_do():
+    with pytest.raises(UserError, match="a worker process died"), executor(2) as pool:
+        list(in_order(die, range(4), pool, ahead=4))
+
+
+def test_a_job_on_a_dask_cluster():
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        executor(cluster.scheduler_address) as pool,
+    ):
+        assert list(in_order(square, range(5), pool, ahead=2)) == [0, 1, 4, 9, 16]
+
+
+def test_a_wrong_address_is_refused():
+    with pytest.raises(UserError), executor("tcp://127.0.0.1:9"):
+        pass

@@ -1,0 +1,231 @@
+"""`electrify prepare`: the same bytes whatever happens, and nothing lost."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from tests.conftest import make_documents, write_documents
+
+from electrify.corpora.document import Document, read_parquet, row_groups
+from electrify.errors import UserError
+from electrify.tokens import tokenizer
+from electrify.tokens.encoder import Encoder
+from electrify.tokens.prepare import Prepare, prepare, split_of
+from electrify.tokens.store import SPLITS, Shards
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    """Several shards out of little text."""
+    monkeypatch.setattr("electrify.tokens.prepare.ROW_GROUPS_PER_SHARD", 1)
+
+
+def made(docs: Path, vocab: Path, out: Path, **options: object) -> Path:
+    prepare(Prepare(docs=(docs,), tokenizer=str(vocab), out=out, **{"workers": "1", **options}))
+    return out
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def examples(folder: Path, split: str) -> list[tuple[list[int], list[int]]]:
+    shards = Shards(folder, split)
+    return [(shards[i].ids.tolist(), shards[i].starts.tolist()) for i in range(len(shards))]
+
+
+def text_tokens(folder: Path) -> np.ndarray:
+    special = tokenizer.load(folder / "tokenizer").special
+    tokens = [t for split in SPLITS for ids, _ in examples(folder, split) for t in ids]
+    return np.array([t for t in tokens if t not in (special.cls, special.sep)])
+
+
+@pytest.mark.parametrize("workers", ["2", "5"])
+def test_any_number_of_workers_gives_the_same_bytes(docs, vocab, tmp_path, workers, monkeypatch):
+    one = digests(made(docs, vocab, tmp_path / "one"))
+    assert sum(name.startswith("train") for name in one) >= 8
+    assert digests(made(docs, vocab, tmp_path / "many", workers=workers)) == one
+
+
+@pytest.mark.parametrize("layout", ["electra", "pairs", "packed"])
+def test_carry_loses_no_token_of_any_document(docs, vocab, tmp_path, layout):
+    folder = made(docs, vocab, tmp_path / "s", layout=layout, length=32)
+    encoder = Encoder(tokenizer.load(vocab).backend)
+    texts = [document.text for document in read_parquet(row_groups(docs))]
+    wanted = [token for text in texts for line in encoder.lines(text) for token in line]
+    np.testing.assert_array_equal(np.sort(text_tokens(folder)), np.sort(wanted))
+    manifest = Shards(folder).manifest
+    assert sum(split["dropped_tokens"] for split in manifest["splits"].values()) == 0
+    assert sum(split["text_tokens"] for split in manifest["splits"].values()) == len(wanted)
+
+
+def test_drop_counts_what_it_drops(docs, vocab, tmp_path):
+    folder = made(docs, vocab, tmp_path / "s", overflow="drop")
+    splits = Shards(folder).manifest["splits"].values()
+    dropped = sum(split["dropped_tokens"] for split in splits)
+    assert dropped > 0
+    assert dropped + len(text_tokens(folder)) == sum(split["text_tokens"] for split in splits)
+
+
+@pytest.mark.parametrize("layout", ["electra", "pairs"])
+def test_no_example_spans_two_documents(tmp_path, layout, vocab):
+    """Every document has a word of its own, and no example has two of them."""
+    rng = Random(1)
+    words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ijklm" for c in "nopqr"]
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*tokenizer.OUR_NAMES.values(), *words]))
+    documents = [
+        Document(word, "\n".join(" ".join([word] * rng.randint(1, 60)) for _ in range(5)), "x")
+        for word in words
+    ]
+    docs = write_documents(tmp_path / "docs", documents)
+    folder = made(docs, path, tmp_path / "s", layout=layout, validation=0.2)
+    special = tokenizer.load(path).special
+    for split in SPLITS:
+        for ids, _ in examples(folder, split):
+            assert len(set(ids) - {special.cls, special.sep}) == 1
+
+
+def test_adding_documents_moves_none_between_splits_and_equal_texts_stay_together():
+    texts = [document.text for document in make_documents(3000)]
+    splits = [split_of(text, 0.1, 0.05) for text in texts]
+    counts = {split: splits.count(split) / len(texts) for split in SPLITS}
+    assert counts["validation"] == pytest.approx(0.1, abs=0.02)
+    assert counts["test"] == pytest.approx(0.05, abs=0.015)
+    assert [split_of(text, 0.1, 0.05) for text in reversed(texts)] == splits[::-1]
+
+
+def test_a_documents_examples_do_not_depend_on_the_others(tmp_path, vocab):
+    documents = make_documents(30)
+    alone = write_documents(tmp_path / "alone", documents[7:8])
+    together = write_documents(tmp_path / "together", documents)
+    of_one = {split: examples(made(alone, vocab, tmp_path / "a"), split) for split in SPLITS}
+    of_all = {split: examples(made(together, vocab, tmp_path / "b"), split) for split in SPLITS}
+    (split,) = [split for split in SPLITS if of_one[split]]
+    begin = of_all[split].index(of_one[split][0])
+    assert of_all[split][begin : begin + len(of_one[split])] == of_one[split]
+
+
+def test_seeds_differ_and_repeat(docs, vocab, tmp_path):
+    first = examples(made(docs, vocab, tmp_path / "a", seed=1), "train")
+    assert examples(made(docs, vocab, tmp_path / "b", seed=1), "train") == first
+    assert examples(made(docs, vocab, tmp_path / "c", seed=2), "train") != first
+
+
+KILLED = """
+import sys
+from pathlib import Path
+import electrify.tokens.prepare as p
+p.ROW_GROUPS_PER_SHARD = 1
+p.prepare(p.Prepare(docs=(Path(sys.argv[1]),), tokenizer=sys.argv[2], out=Path(sys.argv[3]), workers="1"))
+"""
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path, docs, vocab):
+    whole = digests(made(docs, vocab, tmp_path / "whole"))
+    out = tmp_path / "killed"
+    command = [sys.executable, "-c", KILLED, docs, vocab, out]
+    rng = Random(0)
+    kills = 0
+    for attempt in range(40):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        if attempt < 25:
+            while process.poll() is None and not (out / ".parts").exists():
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0, 0.15))
+            process.kill()
+        if process.wait() == 0:
+            break
+        assert process.returncode == -signal.SIGKILL
+        kills += 1
+        if (out / "manifest.json").exists():  # killed after all was committed
+            assert digests(out).items() >= whole.items(), "half an output taken for a whole one"
+    assert kills >= 3
+    assert digests(out) == whole
+
+
+def test_finished_parts_are_not_made_again(docs, vocab, tmp_path, monkeypatch):
+    out = tmp_path / "s"
+    made(docs, vocab, tmp_path / "whole")
+    calls = []
+    import electrify.tokens.prepare as module
+
+    original = module._make_shards
+
+    def stops_at_four(job, part, index, folder):
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        calls.append(index)
+        return original(job, part, index, folder)
+
+    monkeypatch.setattr(module, "_make_shards", stops_at_four)
+    with pytest.raises(KeyboardInterrupt):
+        made(docs, vocab, out)
+    again = []
+    monkeypatch.setattr(module, "_make_shards", lambda *a: again.append(a[2]) or original(*a))
+    made(docs, vocab, out)
+    assert calls == [0, 1, 2, 3]
+    assert 0 not in again
+    assert again[0] == 4
+    assert digests(out) == digests(tmp_path / "whole")
+
+
+def test_the_same_again_does_nothing_and_other_settings_are_refused(docs, vocab, tmp_path, capsys):
+    out = made(docs, vocab, tmp_path / "s")
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    made(docs, vocab, out)
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(UserError, match="other settings") as error:
+        made(docs, vocab, out, length=64)
+    assert "length: 128 there, 64 here" in str(error.value)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"length": 4}, "--length is too small"),
+        ({"validation": 0.9, "test": 0.2}, "shares"),
+        ({"validation": -0.1}, "shares"),
+        ({"workers": "-3"}, "workers"),
+    ],
+)
+def test_bad_settings_are_refused(docs, vocab, tmp_path, options, what):
+    with pytest.raises(UserError, match=what):
+        made(docs, vocab, tmp_path / "s", **options)
+
+
+def test_two_processes_cannot_build_one_folder(docs, vocab, tmp_path):
+    from electrify.build import Build
+
+    out = tmp_path / "s"
+    build = Build(out, "shards", {"x": 1})
+    program = "import sys; from pathlib import Path; from electrify.build import Build; Build(Path(sys.argv[1]), 'shards', {'x': 1})"
+    other = subprocess.run([sys.executable, "-c", program, out], capture_output=True, text=True)
+    assert "another process is building" in other.stderr
+    build.finish({"files": []})
+
+
+def test_hash_seed_locale_and_time_zone_change_nothing(docs, vocab, tmp_path, electrify):
+    outs = []
+    for number, extra in enumerate(
+        [{"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1", "LC_ALL": "C", "TZ": "Asia/Tokyo"}]
+    ):
+        out = tmp_path / str(number)
+        electrify(
+            "prepare", docs, "--tokenizer", vocab, "--out", out, "--workers", "1",
+            env={**os.environ, **extra}, cwd=tmp_path,
+        )  # fmt: skip
+        outs.append(digests(out))
+    assert outs[0] == outs[1]

@@ -1,0 +1,123 @@
+"""Shards: what is written comes back, and damage is seen."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save
+
+from electrify.errors import DamagedError
+from electrify.tokens.examples import Example
+from electrify.tokens.store import Shard, map_arrays, shard_entry, to_arrays, write_shard
+
+EXAMPLES = [Example([101, 5, 102], []), Example([101, 7, 8, 102, 9, 102], [4]), Example([1], [])]
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> tuple[Path, dict]:
+    path = tmp_path / "s.safetensors"
+    return path, written(path, EXAMPLES, 1000)
+
+
+def written(path: Path, examples: list[Example], vocab_size: int) -> dict[str, int]:
+    arrays = to_arrays(examples, vocab_size)
+    write_shard(path, arrays)
+    return shard_entry(arrays)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 100_000), min_size=1, max_size=9), st.booleans()),
+        max_size=20,
+    ),
+    st.sampled_from([60_000, 100_001]),
+)
+def test_round_trip(tmp_path_factory, content, vocab_size):
+    examples = [
+        Example([i % vocab_size for i in ids], [len(ids) // 2] if two else [])
+        for ids, two in content
+    ]
+    path = tmp_path_factory.mktemp("shard") / "s.safetensors"
+    opened = Shard(path, written(path, examples, vocab_size))
+    assert len(opened) == len(examples)
+    for example, stored in zip(examples, map(opened.__getitem__, range(len(opened))), strict=True):
+        assert stored.ids.tolist() == example.ids
+        assert stored.starts.tolist() == example.starts
+
+
+def test_token_types_follow_the_segments(shard):
+    opened = Shard(*shard)
+    assert opened[1].token_types().tolist() == [0, 0, 0, 0, 1, 1]
+    assert opened[0].token_types().tolist() == [0, 0, 0]
+
+
+def test_the_library_reads_what_we_map_and_small_vocabularies_take_two_bytes(shard):
+    path, _ = shard
+    ours, theirs = map_arrays(path), load_file(path)
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert ours[name].dtype == theirs[name].dtype
+        np.testing.assert_array_equal(ours[name], theirs[name])
+    assert ours["tokens"].dtype == np.uint16
+
+
+def test_a_shard_is_mapped_not_read(shard):
+    assert isinstance(Shard(*shard)[1].ids.base, np.memmap)
+
+
+def test_every_flipped_bit_of_header_and_index_is_seen_when_opened(shard):
+    path, entry = shard
+    whole = path.read_bytes()
+    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+    data = 8 + int.from_bytes(whole[:8], "little")
+    spans = {name: header[name]["data_offsets"] for name in header if name != "__metadata__"}
+    tokens = range(data + spans["tokens"][0], data + spans["tokens"][1])
+    metadata = whole.index(b"__metadata__"), whole.index(b"}", whole.index(b"__metadata__"))
+    opened = []
+    for place in range(len(whole)):
+        if place in tokens or metadata[0] <= place <= metadata[1] or whole[place] == ord(" "):
+            continue
+        for bit in (0, 3, 7):
+            broken = bytearray(whole)
+            broken[place] ^= 1 << bit
+            path.write_bytes(broken)
+            try:
+                Shard(path, entry)
+            except DamagedError:
+                continue
+            opened.append((place, bit, broken[:data]))
+    assert opened == []
+
+
+@pytest.mark.parametrize("size", [0, 5, 40, 100, -1])
+def test_a_truncated_shard_is_refused(shard, size):
+    path, entry = shard
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(DamagedError):
+        Shard(path, entry)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"shape": [10**12]},
+        {"data_offsets": [0, 10**12]},
+        {"data_offsets": [-8, 0]},
+        {"dtype": "F64"},
+        {"shape": [1, 2, 3]},
+    ],
+)
+def test_a_lying_header_is_refused_before_anything_is_allocated(tmp_path, lie):
+    data = save({"tokens": np.zeros(4, np.uint16)})
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    header["tokens"] |= lie
+    text = json.dumps(header).encode()
+    path = tmp_path / "lie.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+    with pytest.raises(DamagedError):
+        map_arrays(path)
