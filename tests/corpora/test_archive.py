@@ -6,12 +6,12 @@ import random
 import tracemalloc
 
 import pytest
+import zstandard
 
 from electrify.corpora import archive
 from electrify.corpora.archive import Truncated, cut, decompress, expand, group
 from electrify.errors import UserError
 
-zstandard = pytest.importorskip("zstandard")
 PACKERS = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,

@@ -2,15 +2,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from electrify.corpora import hub
 from electrify.corpora.document import Document
 from electrify.corpora.hub import Hub, Parquet, choose_files
 from electrify.errors import UserError
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 
 def write(path, rows=None, **columns):
@@ -161,8 +160,9 @@ def test_a_local_copy_of_a_data_set(tmp_path):
 
 def test_the_same_through_the_hubs_file_system(tmp_path, monkeypatch):
     """HfFileSystem and HfApi replaced by a folder: paths, commit and columns go the real way."""
-    fsspec = pytest.importorskip("fsspec")
-    huggingface_hub = pytest.importorskip("huggingface_hub")
+    import fsspec
+    import huggingface_hub
+
     for name in SPLITS:
         write(tmp_path / "datasets" / "o" / "n@abc" / "data" / f"{name}.parquet")
 
@@ -193,7 +193,7 @@ def test_the_same_through_the_hubs_file_system(tmp_path, monkeypatch):
     ],
 )
 def test_a_hub_that_does_not_answer_ends_in_a_user_error(monkeypatch, error, advice):
-    huggingface_hub = pytest.importorskip("huggingface_hub")
+    import huggingface_hub
 
     def fail(*_, **__):
         raise error

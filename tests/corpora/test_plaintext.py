@@ -7,13 +7,13 @@ import tracemalloc
 from collections import Counter
 
 import pytest
+import zstandard
 
 from electrify.corpora import archive, plaintext
 from electrify.corpora.document import Document
 from electrify.corpora.plaintext import JsonLines, Text, fold_lines
 from electrify.errors import UserError
 
-zstandard = pytest.importorskip("zstandard")
 PACKERS = {
     "": bytes,
     ".gz": gzip.compress,

@@ -178,7 +178,8 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, Runtim
 @dataclass(frozen=True)
 class Gutenberg:
     """Books of Project Gutenberg: .txt files in folders or zip archives. One book, one document,
-    one paragraph per line; verse and tables keep their lines. The label is the author."""
+    one paragraph per line; verse and tables keep their lines. The label is the author.
+    """
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""

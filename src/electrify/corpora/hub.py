@@ -327,7 +327,8 @@ def choose_files(
     files: Sequence[tuple[str, int]], name: str, config: str | None, split: str
 ) -> list[tuple[str, int]]:
     """The files of a configuration and split, by the Hub's naming: `config/split-00000-of-00002`,
-    `data/split-*`, `split/*`, `config/split/*`; files that name no split at all are `train`."""
+    `data/split-*`, `split/*`, `config/split/*`; files that name no split at all are `train`.
+    """
     if not files:
         raise UserError(
             f"data set {name} has no Parquet files",

@@ -202,7 +202,8 @@ def _pax(body: bytes, extension: _Extension) -> _Extension:
 
 def _only_a_name(name: str) -> str:
     """A member's name as text for an id: no way up, no root, nothing unprintable; the end of it
-    where it is very long, because that is where the suffix is."""
+    where it is very long, because that is where the suffix is.
+    """
     steps = [step for step in name[-MOST_HEADER:].split("/") if step not in ("", ".", "..")]
     shown = "/".join(steps)[-NAME_SHOWN:]
     return "".join(char if char.isprintable() else "\ufffd" for char in shown)
@@ -257,7 +258,8 @@ def _pieces(name: str, source: _Input, inline: bool) -> Iterator[_Piece]:
 @dataclass(frozen=True)
 class OpenWebText:
     """OpenWebText as published: tar archives (packed or not) of packed tar archives of .txt files,
-    or a folder of the inner ones. One .txt file is one document."""
+    or a folder of the inner ones. One .txt file is one document.
+    """
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""

@@ -81,7 +81,7 @@ def _fold(data: bytes) -> bytes:
 
 
 def fold_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """LF line ends, no NUL, and b"\\n\\n" for any run of blank lines: one boundary to cut at."""
+    r"""LF line ends, no NUL, and b"\n\n" for any run of blank lines: one boundary to cut at."""
     kept = b"\n"  # so that blank lines at the start are folded too
     try:
         for block in blocks:
