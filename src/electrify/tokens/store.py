@@ -152,11 +152,7 @@ class Shard:
 
 
 class Shards:
-    """All examples of one split of a prepared folder, as one sequence.
-
-    >>> examples = Shards(folder, "train")      # doctest: +SKIP
-    >>> examples[12_345].ids                    # doctest: +SKIP
-    """
+    """All examples of one split of a prepared folder, as one sequence: `Shards(folder)[i].ids`."""
 
     def __init__(self, folder: Path, split: str = "train") -> None:
         self.folder, self.split = folder, split

@@ -35,7 +35,8 @@ class Vocabulary:
     out: Path
     """The folder to make."""
     kind: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
-    """WordPiece as BERT and ELECTRA, byte-level BPE as RoBERTa, or Unigram as ALBERT."""
+    """WordPiece as BERT and ELECTRA, byte-level BPE as RoBERTa, or Unigram as ALBERT (which alone
+    is not the same to the bit when trained again)."""
     vocab_size: int = 30_522
     """How many tokens, special tokens included."""
     cased: bool = False
