@@ -124,10 +124,12 @@ def test_seeds_differ_and_repeat(docs, vocab, tmp_path):
 
 
 KILLED = """
-import sys
+import sys, time
 from pathlib import Path
 import electrify.tokens.prepare as p
 p.ROW_GROUPS_PER_SHARD = 1
+write = p.store.write_shard
+p.store.write_shard = lambda *a, **k: (write(*a, **k), time.sleep(0.02))  # so that it can be hit
 p.prepare(p.Prepare(docs=(Path(sys.argv[1]),), tokenizer=sys.argv[2], out=Path(sys.argv[3]), workers="1"))
 """
 
@@ -138,12 +140,12 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path, docs, vo
     command = [sys.executable, "-c", KILLED, docs, vocab, out]
     rng = Random(0)
     kills = 0
-    for attempt in range(40):
+    while True:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        if attempt < 25:
-            while process.poll() is None and not (out / ".parts").exists():
-                time.sleep(0.001)
-            time.sleep(rng.uniform(0, 0.15))
+        while process.poll() is None and not (out / ".parts/shards").exists():
+            time.sleep(0.001)
+        if kills < 12:
+            time.sleep(rng.uniform(0, 0.3))
             process.kill()
         if process.wait() == 0:
             break
