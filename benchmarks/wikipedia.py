@@ -44,8 +44,9 @@ def main() -> None:
 
     def ours() -> float:
         shutil.rmtree(work / "ours", ignore_errors=True)
-        command = [sys.executable, "-m", "electrify", "corpus", "wikipedia", plain, "--workers", "1"]
-        subprocess.run([*command, "--out", work / "ours"], check=True, capture_output=True)
+        command = [sys.executable, "-m", "electrify", "corpus", "wikipedia", plain]
+        command += ["--workers", "1", "--out", work / "ours"]
+        subprocess.run(command, check=True, capture_output=True)
         return megabytes
 
     def theirs() -> float:
@@ -74,7 +75,8 @@ def main() -> None:
 
 
 def _extracted(folder: Path) -> dict[str, str]:
-    lines = (line for file in folder.rglob("wiki_*") for line in file.read_text("utf-8").split("\n"))
+    files = (file.read_text("utf-8") for file in folder.rglob("wiki_*"))
+    lines = (line for text in files for line in text.split("\n"))
     pages = (json.loads(line) for line in lines if line)
     return {page["id"]: re.sub(r"formula_\d+|codice_\d+", "", page["text"]) for page in pages}
 

@@ -1,6 +1,11 @@
 """Jobs here, in a pool, and on a Dask cluster."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future
 
 import pytest
 from distributed import LocalCluster
@@ -32,11 +37,51 @@ def test_at_most_so_many_are_under_way():
             taken = number + 1
             yield number
 
+    class Slow(Executor):
+        def submit(self, fn, /, *args):
+            future = Future()
+            waiting.append((future, fn, args))
+            if len(waiting) == 4:  # only when so many wait is the first one done
+                first, function, arguments = waiting[0]
+                first.set_result(function(*arguments))
+            return future
+
+    waiting = []
+    assert next(in_order(square, jobs(), Slow(), ahead=4)) == 0
+    assert taken == 4
+
+
+def test_a_result_is_given_as_soon_as_it_is_there():
+    taken = []
     with executor(1) as pool:
-        results = in_order(square, jobs(), pool, ahead=4)
+        results = in_order(square, (taken.append(n) or n for n in range(9)), pool, ahead=8)
         next(results)
-        assert taken == 4
+        assert taken == [0]
         results.close()
+
+
+INTERRUPTED = """
+import sys, time
+from electrify.jobs import executor, in_order
+with executor(2) as pool:
+    print("ready", flush=True)
+    list(in_order(time.sleep, [60] * 4, pool, ahead=4))
+"""
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.3])
+def test_a_second_interrupt_ends_at_once(gap):
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    process.stdout.readline()
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    time.sleep(gap)
+    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    process.wait(timeout=20)
+    assert time.monotonic() - begin < 5
 
 
 def test_a_worker_that_dies_is_an_error_that_says_what_to_do():

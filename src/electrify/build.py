@@ -6,15 +6,18 @@ OUT/.parts/            while it is being built: the settings, and one record per
 """
 
 import fcntl
+import platform
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from electrify import __version__
-from electrify.commit import committed, read_json, sha256_of, write_json
+from electrify.commit import checked_manifest, committed, read_json, sha256_of, write_json
 from electrify.errors import UserError
 from electrify.jobs import in_order
 
@@ -37,7 +40,7 @@ class Build:
     def _open(self) -> None:
         manifest, settings = self.out / "manifest.json", self.staging / "settings.json"
         if manifest.exists():
-            self._refuse_if_other(read_json(manifest).get("identity", {}), "was made")
+            self._refuse_if_other(checked_manifest(manifest)["identity"], "was made")
             self.finished = True
             shutil.rmtree(self.staging, ignore_errors=True)  # of a run killed after its last commit
             return
@@ -49,39 +52,49 @@ class Build:
                 got=", ".join(sorted(path.name for path in self.out.iterdir())[:5]),
                 fix="give --out a new or empty folder; nothing was touched",
             )
-        self.staging.mkdir(parents=True, exist_ok=True)
+        try:
+            self.staging.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{self.out} cannot be made",
+                got=f"{error}",
+                fix="give --out a folder that can be made",
+            ) from error
         self._lock = (self.staging / "lock").open("wb")
         try:  # the kernel frees it when the process dies, so a stale lock cannot stay
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise UserError(
                 f"another process is building {self.out}",
                 got="its lock is held",
                 fix="wait for it, or give another --out",
             ) from error
-        for leftover in self.out.glob(".*.tmp"):  # of a process that was killed while it wrote
+        for leftover in self.out.rglob(".*.tmp"):  # of a process that was killed while it wrote
             leftover.unlink()
         if settings.exists():
-            self._refuse_if_other(read_json(settings), "was begun")
+            self._refuse_if_other(read_json(settings), "was begun", with_versions=True)
         else:
-            write_json(settings, self.identity)
+            write_json(settings, {**self.identity, "made_with": versions()})
 
-    def _refuse_if_other(self, there: dict[str, Any], was_made: str) -> None:
-        if there == self.identity:
+    def _refuse_if_other(
+        self, there: dict[str, Any], was_made: str, with_versions: bool = False
+    ) -> None:
+        here = {**self.identity, "made_with": versions()} if with_versions else self.identity
+        if there == here:
             return
-        old, new = _flat(there), _flat(self.identity)
+        old, new = _flat(there), _flat(here)
         names = [name for name in sorted(old | new) if old.get(name) != new.get(name)]
         differences = "; ".join(f"{n}: {old.get(n)} there, {new.get(n)} here" for n in names[:3])
         raise UserError(
-            f"{self.out} {was_made} with other settings or other input",
+            f"{self.out} {was_made} with other settings, other input or other versions",
             got=differences,
-            fix="use the same settings, or another --out; nothing was touched",
+            fix="use the same ones, or another --out; nothing was touched",
         )
 
     def save_settings(self, toml: str) -> None:
         """Keep the resolved settings beside what they made."""
         with committed(self.out / "settings.toml") as temporary:
-            temporary.write_text(toml, encoding="utf-8")
+            temporary.write_text(toml, encoding="utf-8", errors="replace")
 
     def make(
         self, stage: str, parts: Iterable[Part], work: Work[Part], pool: Executor, ahead: int
@@ -96,11 +109,20 @@ class Build:
             done = _finished(self.out, self.staging / stage, index)
             yield index, None if done else part  # a finished part's bytes need not travel
 
+    def withdraw(self) -> None:
+        """Leave no trace if nothing was made yet: a corrected command can then use the folder."""
+        if any(self.staging.glob("*/*.json")):
+            return
+        shutil.rmtree(self.staging, ignore_errors=True)
+        (self.out / "settings.toml").unlink(missing_ok=True)
+        with suppress(OSError):  # it holds something else
+            self.out.rmdir()
+
     def finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Commit the manifest, which makes the folder whole, and clear the traces of the work."""
         manifest = {
             "kind": self.kind,
-            "electrify": __version__,
+            "made_with": versions(),
             "identity": self.identity,
             **manifest,
         }
@@ -109,6 +131,15 @@ class Build:
         if self._lock:
             self._lock.close()
         return manifest
+
+
+def versions() -> dict[str, str]:
+    """What may decide bytes beside settings and inputs: parts of two versions are never mixed."""
+    found = {"electrify": __version__, "python": platform.python_version()}
+    for package in ("numpy", "pyarrow", "safetensors", "tokenizers", "ftfy"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def _make(work: Work[Part], out: Path, records: Path, numbered: tuple[int, Part | None]) -> Record:

@@ -4,6 +4,7 @@ import errno
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -54,6 +55,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, TextIOWrapper):  # what a terminal or a pipe cannot show is no fault
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _run(arguments)
     except UserError as error:
@@ -104,6 +107,10 @@ def _settings(
         if not arguments or arguments[0] in ("-h", "--help"):
             print(_kinds_help(program, command, kinds))
             raise SystemExit(0)
+        if arguments[0].startswith("-"):
+            raise UserError(
+                f"{program} needs the kind first", got=arguments[0], fix=f"{command.example}"
+            )
         if arguments[0] not in kinds:
             raise config.unknown(f"{program} {arguments[0]}", arguments[0], kinds, "kind")
         chosen, *arguments = arguments
@@ -123,6 +130,10 @@ CONFIG_HELP = (
 
 def _config_file(arguments: list[str]) -> tuple[list[str], Path | None]:
     """The arguments without `--config FILE`, and the file."""
+    joined = [argument for argument in arguments if argument.startswith("--config=")]
+    if joined:
+        others = [argument for argument in arguments if argument not in joined]
+        return others, Path(joined[-1].removeprefix("--config="))
     if "--config" not in arguments:
         return arguments, None
     place = arguments.index("--config")
@@ -165,6 +176,7 @@ SYSTEM_FAULTS = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.EIO: "the disk reports an error",
+    errno.ENAMETOOLONG: "a name is longer than this system allows",
 }
 
 

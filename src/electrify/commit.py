@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from electrify.errors import DamagedError, UserError
@@ -37,8 +37,11 @@ def _fsync_folder(folder: Path) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Commit `content` as JSON; the same content always gives the same bytes."""
     with committed(path) as temporary:
+        # a file name may hold bytes that are no characters; as \udcXX, JSON can hold them, too
         temporary.write_text(
-            json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            json.dumps(content, indent=1, ensure_ascii=False) + "\n",
+            encoding="utf-8",
+            errors="backslashreplace",
         )
 
 
@@ -46,10 +49,43 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file that we wrote."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DamagedError(
-            f"{path} is damaged", got=str(error), fix="build the folder again, or restore the file"
-        ) from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, got: str) -> DamagedError:
+    return DamagedError(
+        f"{path} is damaged", got=got, fix="build the folder again, or restore the file"
+    )
+
+
+def checked_manifest(path: Path) -> dict[str, Any]:
+    """A manifest that has what all have, and names no file outside its folder."""
+    manifest: dict[str, Any] = read_json(path)
+    _check(path, manifest, _MANIFEST)
+    _check(path, manifest, _OF_KIND.get(manifest["kind"], {}))
+    for entry in manifest["files"]:
+        _check(path, entry, _FILE)
+        name = PurePosixPath(entry["name"])
+        if name.is_absolute() or ".." in name.parts:
+            raise _damaged(path, f"a file outside the folder: {name}")
+    return manifest
+
+
+_MANIFEST: dict[str, type] = {"kind": str, "identity": dict, "files": list}
+_OF_KIND: dict[str, dict[str, type]] = {
+    "documents": {"documents": int, "characters": int},
+    "shards": {"splits": dict},
+}
+_FILE: dict[str, type] = {"name": str, "bytes": int, "sha256": str}
+
+
+def _check(path: Path, content: Any, kinds: dict[str, type]) -> None:
+    if not isinstance(content, dict):
+        raise _damaged(path, f"{type(content).__name__} where an object should be")
+    for key, kind in kinds.items():
+        if not isinstance(content.get(key), kind):
+            raise _damaged(path, f"{key}: {content.get(key)!r}, which is no {kind.__name__}")
 
 
 def sha256_of(path: Path) -> str:
@@ -74,11 +110,10 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
             if unfinished
             else f"give a folder of {kind} that electrify made",
         )
-    manifest = read_json(path)
-    if not isinstance(manifest, dict) or manifest.get("kind") != kind:
-        got = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
+    manifest = checked_manifest(path)
+    if manifest["kind"] != kind:
         raise UserError(
-            f"{folder} does not hold {kind}", got=f"{got}", fix=f"give a folder of {kind}"
+            f"{folder} does not hold {kind}", got=manifest["kind"], fix=f"give a folder of {kind}"
         )
     return manifest
 

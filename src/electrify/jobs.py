@@ -32,7 +32,8 @@ class Here(Executor):
 def executor(workers: int | str) -> Iterator[Executor]:
     """`workers` processes on this machine (0: one per core), or the address of a Dask scheduler."""
     if isinstance(workers, str) and not workers.lstrip("-").isdigit():
-        yield _dask(workers)
+        with _dask(workers) as cluster:
+            yield cluster
         return
     count = int(workers) or available_cores()
     if count < 0:
@@ -52,8 +53,15 @@ def executor(workers: int | str) -> Iterator[Executor]:
             got="killed from outside, most often because memory ran out",
             fix="run the same command again, perhaps with fewer --workers: finished parts are kept",
         ) from error
+    except BaseException:
+        # Waiting for jobs to end would make a second Ctrl-C hang. What they were writing is not
+        # committed, so they can be killed at any moment.
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        raise
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        # The interpreter waits at its end anyway, and there may write to a pipe just closed.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def available_cores() -> int:
@@ -69,14 +77,12 @@ def in_order(
     try:
         for job in jobs:
             waiting.append(pool.submit(function, job))
-            if len(waiting) >= ahead:
+            while waiting and (len(waiting) >= ahead or waiting[0].done()):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     except GeneratorExit:  # the caller has enough: nothing may go on writing behind its back
-        for future in waiting:
-            future.cancel()
-        wait(waiting)
+        wait([future for future in waiting if not future.cancel()])
         raise
 
 
@@ -93,7 +99,8 @@ def _end_with(parent: BaseProcess) -> None:
     os._exit(1)
 
 
-def _dask(address: str) -> Executor:
+@contextmanager
+def _dask(address: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError as error:
@@ -110,5 +117,5 @@ def _dask(address: str) -> Executor:
             got=f"{address}: {error}",
             fix="start one with `dask scheduler`",
         ) from error
-    pool: Executor = client.get_executor()
-    return pool
+    with client:
+        yield client.get_executor()

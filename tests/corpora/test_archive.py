@@ -130,6 +130,11 @@ def test_a_cut_stream_gives_whole_units_once(length):
     assert b"".join(chunks) == kept
 
 
+def test_a_stream_is_read_whole_up_to_a_limit():
+    assert archive.read_whole([b"one ", b"two"], 7) == b"one two"
+    assert archive.read_whole(iter([b"one ", b"two", b"!"]), 7) is None
+
+
 def test_group_puts_neighbours_together():
     sizes = [5_000_000, 5_000_000, 9_000_000, 30_000_000, 1]
     assert list(group(sizes, int)) == [sizes[:2], sizes[2:3], sizes[3:4], sizes[4:]]
@@ -163,4 +168,4 @@ def test_missing_empty_and_unreadable_sources_end_in_a_user_error(tmp_path):
     with pytest.raises(UserError, match="without any"):
         expand([tmp_path], [".txt"])
     with pytest.raises(UserError, match="cannot be opened"):
-        archive.read_whole(tmp_path / "none.txt")
+        list(archive.read_blocks(tmp_path / "none.txt"))

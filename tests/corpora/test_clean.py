@@ -5,7 +5,16 @@ from collections import Counter
 import pytest
 
 from electrify.corpora import clean
-from electrify.corpora.clean import Filters, paragraph, reason_to_drop, repaired, tidy
+from electrify.corpora.clean import (
+    Filters,
+    paragraph,
+    reason_to_drop,
+    repaired,
+    tidy,
+    unwrapped,
+    without_marks,
+)
+from electrify.corpora.troubles import NOTE, REPAIRED
 from electrify.errors import UserError
 
 VERSE = ["The woods are lovely, dark and deep,", "But I have promises to keep,",
@@ -57,8 +66,13 @@ def test_reason_to_drop(text, filters, reason):
 
 
 def test_impossible_filters_are_refused():
-    for wrong in ({"min_letters": 2.0}, {"min_chars": 9, "max_chars": 8}, {"limit": 0}):
-        with pytest.raises(UserError):
+    for wrong, option in (
+        ({"min_letters": 2.0}, "--min-letters"),
+        ({"min_chars": 9, "max_chars": 8}, "--min-chars"),
+        ({"limit": 0}, "--limit"),
+        ({"max_chars": 10_000_001}, "--max-chars is too large"),
+    ):
+        with pytest.raises(UserError, match=option):
             Filters(**wrong)
 
 
@@ -81,7 +95,8 @@ def test_bytes_and_surrogates_that_are_no_text_are_repaired_and_counted():
     assert clean.decode(b"a\xffb", tally) == "a\ufffdb"
     assert clean.storable("a\ud800b", tally) == "a\ufffdb"
     assert clean.storable("fine", tally) == "fine"
-    assert tally == {clean.REPAIRED: 2}
+    assert tally == {REPAIRED: 2}
+    assert REPAIRED.startswith(NOTE)
 
 
 def test_wrapped_prose_becomes_one_line_and_verse_does_not():
@@ -101,3 +116,36 @@ def test_wrapped_prose_becomes_one_line_and_verse_does_not():
 )
 def test_tables_lists_and_headings_keep_their_lines(block):
     assert paragraph(block, 70) == "\n".join(block)
+
+
+@pytest.mark.parametrize(
+    ("block", "lines"),
+    [
+        (PROSE, 1),
+        (["  " + line for line in PROSE], 1),
+        (["x : int", "    A number that has a very long description, so long that it is", "    wrapped."], 2),
+        (["x (int): A number that has a very long description, so long it is", "    wrapped.", "y: no"], 2),
+        ([":param rows: a list of two item tuples for the terms and values.", ":param n: x"], 2),
+        (["- one thing that fills the line quite well indeed, up to its very", "  end", "- two"], 2),
+    ],
+)  # fmt: skip
+def test_parameters_and_items_become_one_line_each(block, lines):
+    assert len(unwrapped(block, 70).split("\n")) == lines
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain"),
+    [
+        ("a :class:`X` and :py:meth:`~a.b.C.d`", "a X and d"),
+        ("see :ref:`the guide <guide>` or `here <http://a.b>`_", "see the guide or here"),
+        (r"``lr``\s, \*args, **bold** and *thin*", "lrs, *args, bold and thin"),
+        ("as shown [1]_, a [0]_x", "as shown [1], a [0]_x"),
+        ("2**n and 3**m, *args, **kwargs", "2**n and 3**m, *args, **kwargs"),
+        (
+            ":param int x: a number\n:raises KeyError: if not",
+            "x: a number\nraises KeyError: if not",
+        ),
+    ],
+)
+def test_marks_inside_lines_are_taken_off(marked, plain):
+    assert without_marks(marked) == plain

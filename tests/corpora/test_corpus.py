@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.conftest import make_documents
+from tests.conftest import make_documents, write_documents
 
 from electrify.cli import main
 from electrify.commit import read_manifest, verify
@@ -19,7 +19,7 @@ from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
 from electrify.corpora.document import Document, read_parquet, row_groups
 from electrify.corpora.duplicates import KEY, first_occurrences, key_of
-from electrify.errors import UserError
+from electrify.errors import DamagedError, UserError
 
 Text = settings_type("text")
 
@@ -182,11 +182,11 @@ def test_another_source_or_another_filter_is_refused(source, tmp_path):
     out = tmp_path / "docs"
     made(source, out)
     before = digests(out)
-    with pytest.raises(UserError, match="other settings or other input") as error:
+    with pytest.raises(UserError, match="other settings, other input") as error:
         made(source, out, min_chars=5)
     assert "settings.filters.min_chars: 1 there, 5 here" in str(error.value)
     (source / "00.txt").write_text("changed")
-    with pytest.raises(UserError, match="other settings or other input"):
+    with pytest.raises(UserError, match="other settings, other input"):
         made(source, out)
     assert digests(out) == before
 
@@ -219,6 +219,51 @@ def test_documents_survive_parquet_unchanged(tmp_path):
     ]
     write_parquet(tmp_path / "d.parquet", documents)
     assert list(read_parquet([Slice(tmp_path / "d.parquet")])) == documents
+
+
+def test_a_flipped_bit_anywhere_never_changes_a_document(tmp_path):
+    folder = write_documents(tmp_path / "docs", make_documents(8))
+    path = folder / "documents-00000.parquet"
+    whole, documents = path.read_bytes(), list(read_parquet(row_groups(folder)))
+    seen = 0
+    for place in range(0, len(whole), 5):
+        broken = bytearray(whole)
+        broken[place] ^= 1 << place % 8
+        path.write_bytes(broken)
+        try:
+            assert list(read_parquet(row_groups(folder))) == documents
+        except DamagedError:
+            seen += 1
+    assert seen > len(whole) / 5 / 4
+
+
+def test_a_refused_source_leaves_no_trace(tmp_path, electrify):
+    (tmp_path / "source").mkdir()
+    electrify("corpus", "text", tmp_path / "source", "--out", tmp_path / "docs", code=2)
+    assert not (tmp_path / "docs").exists()
+    (tmp_path / "source/a.txt").write_text("now there is some\n")
+    electrify("corpus", "text", tmp_path / "source", "--out", tmp_path / "docs")
+
+
+def test_parts_of_two_versions_are_never_mixed(source, tmp_path, monkeypatch):
+    import electrify.build as build
+    import electrify.corpora.corpus as module
+
+    original, calls = module._read, []
+
+    def stops(*arguments):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(module, "_read", stops)
+    with pytest.raises(KeyboardInterrupt):
+        made(source, tmp_path / "docs")
+    monkeypatch.setattr(module, "_read", original)
+    monkeypatch.setattr(build, "__version__", "9.9")
+    with pytest.raises(UserError, match=r"made_with\.electrify: .* there, 9\.9 here"):
+        made(source, tmp_path / "docs")
 
 
 def test_a_damaged_parquet_file_is_a_damaged_error(source, tmp_path, electrify):

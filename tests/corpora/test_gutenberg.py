@@ -7,6 +7,7 @@ import pytest
 
 from electrify.corpora import gutenberg
 from electrify.corpora.gutenberg import Gutenberg, book_text, open_book
+from electrify.corpora.troubles import CUT, TRUNCATED
 from electrify.errors import UserError
 
 NEW = """\
@@ -192,6 +193,20 @@ def test_books_are_read_out_of_a_zip_and_its_names_are_only_names(tmp_path, monk
     assert read(path)[1]["document too large"] == 2
 
 
+def test_shares_rise_to_the_end(tmp_path):
+    _zip(
+        tmp_path / "a.zip",
+        [(f"{n}.txt", "word " * 1_000_000) for n in range(6)],
+        zipfile.ZIP_STORED,
+    )
+    (tmp_path / "b.txt").write_text("word " * 3_000_000)
+    shares = [part.share for part in Gutenberg().parts([tmp_path])]
+    assert len(shares) == 3
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < 0.6
+    assert shares[-1] == 1
+
+
 def test_a_zip_bomb_is_refused_with_its_ratio(tmp_path):
     path = tmp_path / "bomb.zip"
     _zip(path, [("a.txt", bytes(60_000_000))])
@@ -234,7 +249,7 @@ def test_packed_books_empty_ones_and_cut_ones(tmp_path):
     (tmp_path / "c.txt").write_bytes(b"")
     documents, tally = read(tmp_path)
     assert [document.text for document in documents] == [BODY]
-    assert tally == {"source truncated": 1, "empty file": 1}
+    assert tally == {TRUNCATED: 1, CUT: 1, "empty file": 1}
 
 
 def test_a_million_short_lines_take_no_long_time(tmp_path):

@@ -1,3 +1,4 @@
+import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -6,10 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from electrify.corpora import hub
+from electrify.corpora import archive, hub
 from electrify.corpora.document import Document
 from electrify.corpora.hub import Hub, Parquet, choose_files
+from electrify.corpora.troubles import REPAIRED
 from electrify.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def _nothing_resolved():
+    hub._remote.cache_clear()
 
 
 def write(path, rows=None, **columns):
@@ -32,7 +39,7 @@ def read(reader, *sources):
 def test_rows_become_documents(tmp_path):
     write(tmp_path / "a.parquet", rows=2)
     documents, tally = read(Parquet(), tmp_path)
-    assert documents[0] == Document("a.parquet:7", "one", "a.parquet", "T")
+    assert documents[0] == Document("a.parquet:1:7", "one", "a.parquet", "T")
     assert [d.text for d in documents] == ["one", "two", "three"]
     assert not tally
 
@@ -42,8 +49,11 @@ def test_parts_are_row_groups_and_rows_keep_their_numbers(tmp_path, monkeypatch)
     write(tmp_path / "b.parquet", rows=10, text=["b"] * 5)
     whole, _ = read(Parquet(), tmp_path)
     monkeypatch.setattr(hub, "PART", 10_000)
-    parts = list(Parquet().parts([tmp_path]))
-    assert len(parts) > 3
+    shares = [part.share for part in Parquet().parts([tmp_path])]
+    assert len(shares) > 3
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < 0.5
+    assert shares[-1] == 1
     cut, _ = read(Parquet(), tmp_path)
     assert cut == whole
     assert whole[94].id == "a.parquet:95"
@@ -67,18 +77,56 @@ def test_bytes_that_are_no_text_are_repaired_and_counted(tmp_path):
     write(tmp_path / "a.parquet", text=pa.array([b"caf\xe9"]).cast(pa.binary()))
     documents, tally = read(Parquet(), tmp_path)
     assert documents[0].text == "caf\ufffd"
-    assert tally == {"not valid UTF-8, repaired": 1}
+    assert tally == {REPAIRED: 1}
 
 
 def test_a_missing_or_unfit_column_is_named_with_a_near_one(tmp_path):
     write(tmp_path / "a.parquet", content=["x"], txt=["y"], n=[1])
     with pytest.raises(UserError, match="content, txt, n") as error:
         read(Parquet(), tmp_path)
-    assert "did you mean 'txt'" in error.value.fix
+    assert error.value.fix == "did you mean 'txt'? Then give --text txt"
     with pytest.raises(UserError, match="holds no text") as error:
         read(Parquet(text="n"), tmp_path)
-    assert "content, txt" in error.value.fix
-    assert read(Parquet(text="content", id="n"), tmp_path)[0][0].id == "a.parquet:1"
+    assert error.value.fix == "give --text and one of: content, txt"
+    assert read(Parquet(text="content", id="n"), tmp_path)[0][0].id == "a.parquet:1:1"
+
+
+def test_ids_that_recur_in_distant_parts_stay_unique(tmp_path, monkeypatch):
+    rows = {"text": [f"text {n}" for n in range(90)], "id": [n % 4 for n in range(90)]}
+    write(tmp_path / "a.parquet", rows=10, **rows)
+    whole, _ = read(Parquet(), tmp_path)  # which looks that none is given twice
+    assert whole[5].id == "a.parquet:6:1"
+    monkeypatch.setattr(hub, "PART", 10_000)
+    assert read(Parquet(), tmp_path)[0] == whole
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_large_row_group_is_read_in_little_memory(tmp_path, dictionary):
+    rng = random.Random(0)
+    words = [rng.randbytes(4).hex() for _ in range(1000)]
+    texts = [" ".join(rng.choices(words, k=2000)) for _ in range(6000)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": texts}), path, use_dictionary=dictionary)
+    assert pq.read_metadata(path).num_row_groups == 1
+    (part,) = Parquet().parts([path])
+    documents = Parquet().documents(part, Counter())
+    assert next(documents).text == texts[0]
+    before, most = pa.total_allocated_bytes(), 0
+    for document, text in zip(documents, texts[1:], strict=True):
+        assert document.text == text
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 10_000_000
+
+
+def test_a_text_that_is_stored_once_and_meant_often_is_held_once(tmp_path, monkeypatch):
+    column = pa.array(["x" * 100_000, None, "y"]).dictionary_encode().take([0, 1, 2] * 100)
+    write(tmp_path / "a.parquet", text=column.cast(CODED))
+    for most in (hub.MOST_CODED, 0):
+        monkeypatch.setattr(hub, "MOST_CODED", most)
+        monkeypatch.setattr(archive, "RATIO_SLACK", 1 << 30)
+        documents, tally = read(Parquet(), tmp_path)
+        assert [len(document.text) for document in documents] == [100_000, 1] * 100
+        assert tally == {"no text": 100}
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
@@ -116,7 +164,7 @@ SPLITS = ["train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-0
 
 
 @pytest.mark.parametrize(
-    ("names", "config", "split", "found"),
+    ("names", "subset", "split", "found"),
     [
         ([f"data/{s}" for s in SPLITS], None, "train", 2),
         (SPLITS, None, "validation", 1),
@@ -130,16 +178,16 @@ SPLITS = ["train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-0
         (["sample/10BT/000_00000", "data/CC/000_00000"], "sample/10BT", "train", 1),
     ],
 )  # fmt: skip
-def test_the_layouts_of_the_hub(names, config, split, found):
+def test_the_layouts_of_the_hub(names, subset, split, found):
     files = [(f"{name}.parquet", 1) for name in names]
-    assert len(choose_files(files, "x", config, split)) == found
+    assert len(choose_files(files, "x", subset, split)) == found
 
 
-def test_wrong_configurations_and_splits_are_named(tmp_path):
+def test_wrong_subsets_and_splits_are_named(tmp_path):
     files = [(f"{lang}/{s}.parquet", 1) for lang in ("en", "fi") for s in SPLITS]
-    with pytest.raises(UserError, match="several configurations"):
+    with pytest.raises(UserError, match=r"several subsets(.|\n)*--subset"):
         choose_files(files, "x", None, "train")
-    with pytest.raises(UserError, match="did you mean 'en'"):
+    with pytest.raises(UserError, match=r"did you mean 'en'.*--subset en"):
         choose_files(files, "x", "enn", "train")
     with pytest.raises(UserError, match="train, validation"):
         choose_files(files, "x", "en", "test")
@@ -150,12 +198,18 @@ def test_wrong_configurations_and_splits_are_named(tmp_path):
 def test_a_local_copy_of_a_data_set(tmp_path):
     for name in SPLITS:
         write(tmp_path / "20231101.en" / f"{name}.parquet")
-    reader = Hub(config="20231101.en")
+    reader = Hub(subset="20231101.en")
     documents, _ = read(reader, tmp_path)
     assert len(documents) == 6
-    assert documents[0].id.endswith("20231101.en/train-00000-of-00002.parquet:7")
-    resolved = reader.resolve(tmp_path)
-    assert [size > 0 for _, size in resolved.files] == [True, True]
+    assert documents[0].id.endswith("20231101.en/train-00000-of-00002.parquet:1:7")
+    (before,) = reader.fingerprints([tmp_path])
+    assert [file["bytes"] > 0 for file in before["files"]] == [True, True]
+    path = tmp_path / "20231101.en" / f"{SPLITS[0]}.parquet"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"three", b"seven"))
+    assert path.stat().st_size == len(data)
+    assert reader.fingerprints([tmp_path]) != [before]
+    assert len(read(reader, tmp_path, tmp_path)[0]) == 6  # named twice
 
 
 def test_the_same_through_the_hubs_file_system(tmp_path, monkeypatch):
@@ -166,8 +220,11 @@ def test_the_same_through_the_hubs_file_system(tmp_path, monkeypatch):
     for name in SPLITS:
         write(tmp_path / "datasets" / "o" / "n@abc" / "data" / f"{name}.parquet")
 
+    asked = []
+
     class Api:
         def dataset_info(self, name, revision, timeout):
+            asked.append(name)
             assert (name, revision, timeout) == ("o/n", "v1", hub.TIMEOUT)
             return type("Info", (), {"sha": "abc"})()
 
@@ -178,10 +235,11 @@ def test_the_same_through_the_hubs_file_system(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "HfFileSystem", filesystem)
     reader = Hub(revision="v1")
     documents, _ = read(reader, Path("o/n"))
-    assert documents[3].id == "o/n/data/train-00001-of-00002.parquet:7"
+    assert documents[3].id == "o/n/data/train-00001-of-00002.parquet:1:7"
     (source,) = reader.fingerprints([Path("o/n")])
     assert source["revision"] == "abc"
     assert source["files"][0]["name"] == "o/n/data/train-00000-of-00002.parquet"
+    assert asked == ["o/n"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from electrify.corpora import openwebtext
 from electrify.corpora.openwebtext import LINK, SPARSE, OpenWebText
+from electrify.corpora.troubles import REPAIRED, TRUNCATED
 from electrify.errors import UserError
 
 FORMATS = [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT]
@@ -60,6 +61,36 @@ def test_nested_archives_in_every_form(tmp_path, form, suffix, large, monkeypatc
     assert [document.text for document in documents] == [text for _, text in TEXTS] * 3
     assert documents[21].id == f"o{suffix}:3:openwebtext/s1_data.xz:2:0000001-abc.txt"
     assert not tally
+
+
+@pytest.mark.parametrize("suffix", [".tar.xz", ".tar.gz"])
+def test_inner_archives_too_large_to_hand_on_are_unpacked_by_the_parent(
+    tmp_path, suffix, monkeypatch
+):
+    pack = {".tar.xz": lzma.compress, ".tar.gz": gzip.compress}[suffix]
+    (tmp_path / f"o{suffix}").write_bytes(pack(outer()))
+    whole = read(tmp_path / f"o{suffix}")
+    monkeypatch.setattr(openwebtext, "PART", 0)
+    assert read(tmp_path / f"o{suffix}") == whole
+    monkeypatch.setattr(openwebtext, "MOST_INLINE", 100)
+    assert read(tmp_path / f"o{suffix}") == whole
+    assert openwebtext.MOST_INLINE * 12 < 200_000_000  # eight ahead, some on their way to a worker
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_shares_rise_to_the_end(tmp_path, suffix, count):
+    noise = random.Random(0).randbytes(3_000_000).hex()
+    inner = gzip.compress(tar([("a.txt", noise)]), compresslevel=0)
+    data = tar([(f"s{n}.gz", inner) for n in range(3)])
+    data = data if suffix == ".tar" else gzip.compress(data, compresslevel=0)
+    for n in range(count):
+        (tmp_path / f"{n}{suffix}").write_bytes(data)
+    shares = [part.share for part in OpenWebText().parts([tmp_path])]
+    assert len(shares) == 3 * count
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] <= 1
+    assert shares[-1] > 0.9
 
 
 def test_a_folder_of_inner_archives(tmp_path):
@@ -137,7 +168,7 @@ def test_headers_that_lie_or_are_damaged(tmp_path):
             (tmp_path / f"a{suffix}").write_bytes(pack(good + lie))
             documents, tally = read(tmp_path / f"a{suffix}")
             assert len(documents) == 2, name
-            assert tally.pop("source truncated", 0), name
+            assert tally.pop(TRUNCATED, 0), name
             assert tally in ({}, {"document too large": 1}), name
 
 
@@ -166,7 +197,7 @@ def test_a_cut_outer_archive_gives_what_is_whole(tmp_path, share, suffix, large,
     documents, tally = read(tmp_path / f"o{suffix}")
     assert [d.text for d in documents] == [text for _, text in texts][: len(documents)]
     assert len(documents) >= 60 * (share - 0.2)
-    assert set(tally) == {"source truncated"}
+    assert set(tally) == {TRUNCATED}
 
 
 def test_a_cut_inner_archive_does_not_end_the_others(tmp_path):
@@ -177,7 +208,7 @@ def test_a_cut_inner_archive_does_not_end_the_others(tmp_path):
     documents, tally = read(tmp_path / "o.tar")
     assert len(documents) >= 20
     assert documents[-1].text == "text 19"
-    assert tally == {"source truncated": 2}
+    assert tally == {TRUNCATED: 2}
 
 
 def test_a_bomb_inside_is_refused(tmp_path):
@@ -224,4 +255,4 @@ def test_empty_large_and_wrongly_encoded_texts(tmp_path, monkeypatch):
     (tmp_path / "a.tar").write_bytes(tar(members))
     documents, tally = read(tmp_path / "a.tar")
     assert [document.text for document in documents] == ["caf\ufffd"]
-    assert tally == {"empty file": 1, "document too large": 1, "not valid UTF-8, repaired": 1}
+    assert tally == {"empty file": 1, "document too large": 1, REPAIRED: 1}

@@ -11,7 +11,8 @@ import zstandard
 
 from electrify.corpora import archive, plaintext
 from electrify.corpora.document import Document
-from electrify.corpora.plaintext import JsonLines, Text, fold_lines
+from electrify.corpora.plaintext import OTHER_JSON, JsonLines, Text, fold_lines
+from electrify.corpora.troubles import CUT, REPAIRED, TRUNCATED
 from electrify.errors import UserError
 
 PACKERS = {
@@ -82,7 +83,7 @@ def test_ids_name_the_file_and_count_its_documents(tmp_path):
 def test_invalid_utf8_is_repaired_and_counted(tmp_path):
     texts, tally = texts_of(tmp_path / "a.txt", b"caf\xe9\n\nfine")
     assert texts == ["caf\ufffd", "fine"]
-    assert tally == {"not valid UTF-8, repaired": 1}
+    assert tally == {REPAIRED: 1}
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b" \r\n\t", b"\xef\xbb\xbf", b"\0"])
@@ -151,10 +152,11 @@ def test_a_cut_file_gives_its_whole_documents(tmp_path, suffix, share, large, mo
     packed = PACKERS[suffix]("\n\n".join(units).encode())
     cut = packed[: int(len(packed) * share)]
     texts, tally = texts_of(tmp_path / f"a.txt{suffix}", cut)
-    assert tally == {"source truncated": 1}
+    assert tally == {TRUNCATED: 1}
     assert texts == units[: len(texts)]
     assert len(texts) > (share - 0.4) * len(units)
-    assert texts_of(tmp_path / f"a.txt{suffix}", cut, Text("file")) == ([], {"source truncated": 1})
+    whole = texts_of(tmp_path / f"a.txt{suffix}", cut, Text("file"))
+    assert whole == ([], {TRUNCATED: 1, CUT: 1})
 
 
 def test_one_document_per_file(tmp_path):
@@ -176,7 +178,7 @@ def test_json_lines(tmp_path, suffix):
     path.write_bytes(PACKERS[suffix](data))
     documents, tally = read(JsonLines(), tmp_path)
     assert documents == [
-        Document(f"{path.name}:7", "one", path.name, "T"),
+        Document(f"{path.name}:1:7", "one", path.name, "T"),
         Document(f"{path.name}:3", "two\nlines", path.name),
     ]
     assert not tally
@@ -202,13 +204,55 @@ def test_bad_json_lines_are_counted_by_reason(tmp_path):
         "line is not a JSON object": 1,
         "text is not a string": 2,
         "no text field": 1,
-        "not valid UTF-8, repaired": 2,
+        REPAIRED: 2,
     }
 
 
-def test_repeated_ids_stay_unique(tmp_path):
-    data = _jsonl({"text": "a", "id": 1}, {"text": "b", "id": 1}, {"text": "c", "id": "x" * 999})
-    assert texts_of(tmp_path / "a.jsonl", data, JsonLines())[0] == ["a", "b", "c"]
+def test_ids_are_unique_in_distant_parts_and_alike_for_any_cut(tmp_path, monkeypatch):
+    rows = [{"text": f"text {n}", "id": n % 7 or [n]} for n in range(500)]
+    (tmp_path / "a.jsonl").write_bytes(_jsonl(*rows, {"text": "long", "id": "x" * 999}))
+    whole, _ = read(JsonLines(), tmp_path)  # which looks that none is given twice
+    assert [d.id for d in whole[6:9]] == ["a.jsonl:7:6", "a.jsonl:8", "a.jsonl:9:1"]
+    assert len(whole[-1].id) < 300
+    monkeypatch.setattr(plaintext, "PART", 2000)
+    assert read(JsonLines(), tmp_path)[0] == whole
+
+
+def test_a_stray_json_file_is_counted_and_does_not_end_the_work(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(_jsonl({"text": "one"}))
+    (tmp_path / "b.json").write_bytes(_jsonl({"text": "two"}, {"text": "three"}))
+    (tmp_path / "c.jsonl").write_bytes(_jsonl({"other": "x"}))
+    (tmp_path / "dataset_info.json").write_text(json.dumps({"name": "x"}, indent=1))
+    (tmp_path / "state.json").write_text(json.dumps({"name": "x"}))
+    documents, tally = read(JsonLines(), tmp_path)
+    assert [document.text for document in documents] == ["one", "two", "three"]
+    assert tally == {OTHER_JSON: 2, "no text field": 1}
+    with pytest.raises(UserError, match="--text"):
+        read(JsonLines(text="body"), tmp_path)
+    with pytest.raises(UserError, match="not JSON lines"):
+        read(JsonLines(), tmp_path / "dataset_info.json")
+    documents, tally = read(JsonLines(), tmp_path / "a.jsonl", tmp_path / "state.json")
+    assert len(documents) == 1
+    assert tally == {"no text field": 1}
+
+
+@pytest.mark.parametrize("reader", [Text(), JsonLines()])
+def test_a_file_that_is_packed_very_well_is_read_in_little_memory(tmp_path, reader):
+    path = tmp_path / ("a.txt.gz" if reader == Text() else "a.jsonl.gz")
+    unit = b"%s\n\n" if reader == Text() else b'{"text": "%s"}\n'
+    rng = random.Random(0)
+    with gzip.open(path, "wb") as file:
+        for _ in range(10_000):
+            file.write(unit % (rng.randbytes(20).hex().encode() + b" and so on" * 1000))
+    assert path.stat().st_size < archive.PART / archive.PACKED_GAIN
+    (part,) = reader.parts([path])
+    assert part.slices
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in reader.documents(part, Counter())) == 10_000
+        assert tracemalloc.get_traced_memory()[1] < 25_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_missing_field_names_those_there_and_a_near_one(tmp_path):
@@ -216,7 +260,7 @@ def test_a_missing_field_names_those_there_and_a_near_one(tmp_path):
     path.write_bytes(_jsonl({"content": "x", "texts": "y"}))
     with pytest.raises(UserError, match="content, texts") as error:
         read(JsonLines(), path)
-    assert "did you mean 'texts'" in error.value.fix
+    assert error.value.fix == "did you mean 'texts'? Then give --text texts"
     path.write_bytes(b"just\ntext\n")
     with pytest.raises(UserError, match="not JSON lines"):
         read(JsonLines(), path)

@@ -22,6 +22,8 @@ MARKUP = {
     "bold and italics": ("'''Tea''' is ''very'' '''''hot'''''.", "Tea is very hot."),
     "apostrophe after italics": ("''The Times'''s tea", "The Times's tea"),
     "bold plural": ("'''Tea'''s are many", "Teas are many"),
+    "italics beside italics": ("''a''<sub>''n''</sub> = ''b''<sub><b>''n''</b></sub>", "an = bn"),
+    "italics around a note": ("''a''<ref>x</ref>''b'' and ''T''<nowiki/>'s", "ab and T's"),
     "link": ("a [[drink]] of [[tea]]s", "a drink of teas"),
     "piped link": ("a [[drink (hot)|hot drink]]", "a hot drink"),
     "link with colon": ("[[2001: A Space Odyssey]] and [[Star Trek: Nemesis|Nemesis]]",
@@ -37,7 +39,7 @@ MARKUP = {
     "category": ("Tea.\n[[Kategorie:Tee]]\n[[Category:Tea]]", "Tea."),
     "language links": ("Tea.\n[[de:Tee]]\n[[zh-min-nan:Tê]]", "Tea."),
     "external link": ("the [http://example.org/?a=b official site] here", "the official site here"),
-    "external without text": ("Tea [http://example.org].", "Tea."),
+    "external without text": ("Tea [http://example.org] (see [http://a.org]).", "Tea."),
     "line that is an address": ("Tea.\n* http://example.org/a", "Tea."),
     "template": ("Tea{{citation needed|date=May 2005}} is hot.", "Tea is hot."),
     "infobox": ("{{Infobox drink\n| name = Tea\n| type = [[drink|hot]]\n}}\nTea.", "Tea."),
@@ -71,13 +73,22 @@ MARKUP = {
     "gallery": ("Tea.\n<gallery>\nFile:a.jpg|A\n</gallery>", "Tea."),
     "code": ("<source lang=c>int a;</source>Use <code>printf()</code>", "Use printf()"),
     "nowiki": ("<nowiki>[[tea]] '''x''' {{y}} <b></nowiki>", "[[tea]] '''x''' {{y}} <b>"),
-    "formula": (r"where <math>x</math> is <math>\frac{{a}}{b}</math> hot", "where x is hot"),
-    "inline tags": ("H<sub>2</sub>O, 10<sup>6</sup> m<sup>2</sup>, <span style='x'>a</span>",
-                    "H2O, 10⁶ m², a"),
+    "nowiki over sections": ("A <nowiki>b\n== C ==\n[[D]] ''e''</nowiki>", "A b\nD e"),
+    "derivative": ("<math>f''(x)</math>", "f''(x)"),
+    "formula": (r"where <math>x</math> is <math>\frac{{a}}{b}</math> hot", "where x is a/b hot"),
+    "Greek": (r"angle <math>\alpha \in \mathbb{R}</math>, <math>\,2\pi r</math>", "angle α ∈ R, 2π r"),
+    "scripts": (r"<math>x_1^2 + y_{n+1} = e^{-i\omega t}</math>", "x1² + y_(n+1) = e^(-iω t)"),
+    "function": (r"<math>\sin(\theta) = \frac{a+b}{2}, \sqrt{2}</math>", "sin(θ) = (a+b)/2, √2"),
+    "accent": (r"<math>\bar{z} = {a \over 2 b}</math>", "z̄ = a/(2 b)"),
+    "set": (r"<math>\left\{1, \ldots, n\right\}</math>", "{1, …, n}"),
+    "TeX that is no text": (r"A <math>\begin{matrix}1&2\\3&4\end{matrix}</math> B", "A B"),
+    "inline tags": ("H<sub>2</sub>O, 10<sup>6</sup> s<sup>&minus;2</sup>, <span style='x'>a</span>",
+                    "H2O, 10⁶ s⁻², a"),
     "block tags": ("one<br/>two<div>three</div><p>four", "one\ntwo\nthree\nfour"),
     "no tag": ("if a <b and 2 < 3; <joe@example.org>", "if a <b and 2 < 3; <joe@example.org>"),
     "ruby": ("<ruby>茶<rp>(</rp><rt>ちゃ</rt><rp>)</rp></ruby>", "茶"),
     "entities": ("A&nbsp;B &amp; C &mdash; &#233; &#xe9; &lt;b&gt;", "A B & C — é é <b>"),
+    "entities of entities": ("A&amp;nbsp;B &amp;amp;amp; C", "A B & C"),
     "no entity": ("AT&T; R&D &unknown;", "AT&T; R&D &unknown;"),
     "magic words": ("__NOTOC__Tea __KEIN_INHALTSVERZEICHNIS__ __ОГЛ__", "Tea"),
     "dunder": ("__init__ stays", "__init__ stays"),
@@ -87,11 +98,27 @@ MARKUP = {
     "heading": ("A\n== B ==\nC\n===D===\nE", "A\nC\nE"),
     "sloppy heading": ("== B == text", "text"),
     "variants": ("-{zh-hans:电脑;zh-hant:電腦}- -{只}- -{H|zh-cn:a;zh-tw:b}-", "电脑 只"),
-    "hole": ("Tea ({{IPA|ti}}) is", "Tea is"),
-    "hole with comma": ("Tea ({{IPA|ti}}, ''cha'') is", "Tea (cha) is"),
-    "hole at the end": ("Tea (cha; {{IPA|ti}}) is", "Tea (cha) is"),
+    "hole": ("Tea ({{x}}) is", "Tea is"),
+    "hole with comma": ("Tea ({{x}}, ''cha'') is", "Tea (cha) is"),
+    "hole at the end": ("Tea (cha; {{x}}) is", "Tea (cha) is"),
+    "title's sound": ("'''Tea''' ({{IPA|ti}}, ''cha''; {{IPA2|tʃɑ}}) is", "Tea (cha) is"),
+    "title's sound in words": ("'''Tea''' (pronounced {{IPA|/ti/}}) is", "Tea (pronounced /ti/) is"),
+    "sounds": ("{{IPA|/i/}} ({{IPA|[ɪ]}}, {{unicode|ī}}) as in {{IPA|fr|tje}}",
+               "/i/ ([ɪ], ī) as in tje"),
     "comma after hole": ("Tea {{x}}, hot {{y}}.", "Tea, hot."),
     "hole at the start": ("{{x}}, which is hot", "which is hot"),
+    "absolute value": ("|G| denotes the order of G, which is finite.",
+                       "|G| denotes the order of G, which is finite."),
+    "absolute values": ("Then\n|''f''| &ge; |''g''|, so\n|-a| = |a|.", "Then |f| ≥ |g|, so |-a| = |a|."),
+    "rows without a table": ("A\n|-\n| b\n|c || d\n| name = value\n|}\n|+ e\n| f=g| h\nB", "A\nB"),
+    "hatnotes": (":''This is about tea.''\n::''For cups, see'' [[Cup]].\n\n'''Tea''' is hot.",
+                 "Tea is hot."),
+    "hatnote without indent": ("''For cups, see [[Cup]].''\n'''Tea''' is hot.", "Tea is hot."),
+    "italics first": ("''Tea'' is hot.\n:''Cha'' too.", "Tea is hot.\nCha too."),
+    "note in a section": ("A\n== B ==\n:''Main article: [[Tea]]''\nC\n\n:''Tea is hot''",
+                          "A\nC\nTea is hot"),
+    "broken language links": ("Tea.\n\n[[pl:Herbata\n\nct:Te\n\n[[sv:Te]", "Tea."),
+    "no language link": ("Note:\n\nre:Invent is held.\n\nto: him", "Note:\nre:Invent is held.\nto: him"),
     "call": ("the main() function", "the main() function"),
     "spaces": ("a  b\t c\u2009d\u200be", "a b c de"),
 }  # fmt: skip
@@ -129,11 +156,20 @@ UNBALANCED = {
     "ref before a ref": "First<ref>note Last.<ref>b</ref>",
     "comment": "First <!-- Last.",
     "nowiki": "First <nowiki> Last.",
+    "nowiki over the rest": "First <nowiki><math>[[a\n== B ==\n{{c}}</math></nowiki>\n\nLast.",
+    "formula": "First <math>\\frac{{a}}{b}\nLast.",
+    "formula before a formula": "First <math>\\frac{{a}}{b}\n\nLast. <math>x</math>",
     "closing": "First }} ]] |} </ref> --Last.",
     "link in template": "First {{a|[[b}} Last.",
     "template in ref": "First <ref>{{cite|a</ref> Last.",
     "template in table": "First\n{|\n| {{a\n|}\nLast.",
 }
+
+
+def test_rows_go_where_a_table_is_never_closed() -> None:
+    assert cleaned("First.\n{|\n|-\n|a| b\n|This cell holds seven or more words.\n\nLast.") == (
+        "First.\nLast."
+    )
 
 
 @pytest.mark.parametrize("wikitext", UNBALANCED.values(), ids=UNBALANCED)
@@ -150,7 +186,8 @@ REPEATED = [
     "<table>", "<b", "<b>", "[http://a ", "[http://a]", "(", "( ", "(,", ", ", ",", " ,", " ",
     ")", "=", "==", "\n==", "&", "&amp;", "-{", "-{}-", "__", "__A", "_", "|", "\n|", "\n*", "*",
     "!", "\n", "\x0b", "a=|", "{{hlist|a", "'''s", "''a'''s ", "{{convert|1", "<ref>a</ref",
-    "{{x}}", "[[x]]", "\n;", "\n-", "{{PAGENAME|", "http://",
+    "{{x}}", "[[x]]", "<nowiki>a", "<math>a</math>", r"<math>\frac{a}{b}</math>", "'''(", "''<b>",
+    ":''a''\n", "''a''\n", "''a'\n", "\n|a|", "|a| ", "&amp;amp;amp;", "ab:c", "(({{IPA|", "\n''main", "\n;", "\n-", "{{PAGENAME|", "http://",
 ]  # fmt: skip
 
 
@@ -166,6 +203,8 @@ def test_many_arguments_are_linear() -> None:
     start = time.process_time()
     cleaned("{{hlist" + "|a" * 100_000 + "}}")
     cleaned("{{lang|" * 30 + "x" * 1_000_000 + "}}" * 30)
+    cleaned("<nowiki>" * 100_000 + "\n==</nowiki>")
+    cleaned("<math>" + "\\alpha{" * 100_000 + "</math>")
     cleaned("== a " + " " * 100_000 + "b")
     assert time.process_time() - start < 4
 

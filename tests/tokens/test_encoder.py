@@ -67,6 +67,22 @@ def test_a_tokenizer_that_looks_across_spaces_is_asked_line_by_line():
     assert encoder.lines("a a") == [backend.encode("a a").ids]
 
 
+def test_added_tokens_are_found_across_spaces_and_punctuation():
+    backend = wordpiece()
+    backend.add_tokens(["fox jumping", "e.g."])
+    encoder = Encoder(backend)
+    assert not encoder.remembers_words
+    assert encoder.lines(TEXT) == [
+        backend.encode(line, add_special_tokens=False).ids for line in TEXT.split("\n")
+    ]
+
+
+def test_long_words_are_not_remembered():
+    encoder = Encoder(BACKENDS["wordpiece"])
+    encoder.lines("a" * 33 + " fox")
+    assert list(encoder._words) == ["fox"]
+
+
 def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr("electrify.tokens.encoder.MOST_WORDS", 10)
     encoder = Encoder(BACKENDS["wordpiece"])

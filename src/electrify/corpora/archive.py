@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar, cast
 
+from electrify.commit import sha256_of
 from electrify.errors import UserError
 
 BLOCK = 1 << 20
@@ -103,6 +104,11 @@ _OPENERS: dict[str, Callable[[BinaryIO], _Decompressor]] = {
 COMPRESSED = tuple(_OPENERS)
 
 
+def packed(*suffixes: str) -> tuple[str, ...]:
+    """Each suffix alone and with that of every compression."""
+    return tuple(suffix + end for suffix in suffixes for end in ("", *COMPRESSED))
+
+
 def _damage_errors() -> tuple[type[Exception], ...]:
     try:
         from zstandard import ZstdError
@@ -167,9 +173,14 @@ def open_source(path: Path) -> BinaryIO:
         ) from error
 
 
-def read_whole(path: Path) -> bytes:
-    """The content of a small file, unpacked by its suffix."""
-    return b"".join(read_blocks(path))
+def read_whole(blocks: Iterable[bytes], limit: int) -> bytes | None:
+    """A document that is a whole stream; None if it has more than `limit` bytes."""
+    held = bytearray()
+    for block in blocks:
+        held += block
+        if len(held) > limit:
+            return None
+    return bytes(held)
 
 
 def cut(
@@ -259,11 +270,7 @@ def _inside(source: Path, suffixes: Sequence[str]) -> list[tuple[Path, str]]:
     if source.is_file():
         return [(source, printable(source.name))]
     if not source.is_dir():
-        raise UserError(
-            f"{source} cannot be read",
-            got="neither a file nor a folder" if source.exists() else "no such file or folder",
-            fix="check the name",
-        )
+        raise _unreadable(source)
     named = (
         (path, path.relative_to(source).as_posix())
         for path in source.rglob("*")
@@ -279,6 +286,14 @@ def _inside(source: Path, suffixes: Sequence[str]) -> list[tuple[Path, str]]:
     return [(path, printable(name)) for path, name in inside]
 
 
+def _unreadable(source: Path) -> UserError:
+    return UserError(
+        f"{source} cannot be read",
+        got="neither a file nor a folder" if source.exists() else "no such file or folder",
+        fix="check the name",
+    )
+
+
 def printable(name: str) -> str:
     """A file name as text that can be stored: file systems allow bytes that are no characters."""
     return os.fsencode(name).decode("utf-8", "replace")
@@ -288,14 +303,10 @@ def _ends(path: Path, suffixes: Sequence[str]) -> bool:
     return path.name.lower().endswith(tuple(suffixes)) and not path.name.startswith(".")
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def fingerprint(source: Path) -> dict[str, object]:
     """Name, size and SHA-256 of a source; for a folder, of its sorted `sha256  name` lines."""
+    if not source.is_dir() and not source.is_file():  # a pipe would never end
+        raise _unreadable(source)
     if not source.is_dir():
         return {"name": source.name, "bytes": source.stat().st_size, "sha256": sha256_of(source)}
     digest, size, count = hashlib.sha256(), 0, 0

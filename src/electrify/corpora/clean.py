@@ -1,4 +1,7 @@
-"""What is done to the text of every document, whatever its kind: tidied, repaired, judged."""
+"""What is done to the text of every document, whatever its kind: tidied, repaired, judged.
+
+Also what several kinds need: bytes decoded, wrapped lines joined, marks of markup taken off.
+"""
 
 import re
 import unicodedata
@@ -6,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
+from electrify.corpora.archive import LIMIT
+from electrify.corpora.troubles import REPAIRED
 from electrify.errors import UserError
-
-REPAIRED = "not valid UTF-8, repaired"
 
 
 @dataclass(frozen=True)
@@ -18,8 +22,8 @@ class Filters:
 
     min_chars: int = 1
     """Leave out documents with fewer characters."""
-    max_chars: int = 10_000_000
-    """Leave out documents with more characters."""
+    max_chars: int = LIMIT
+    """Leave out documents with more characters. 10,000,000 is the most: no reader gives more."""
     min_letters: float = 0.0
     """Leave out documents where less than this share of the non-space characters are letters."""
     max_repeated_lines: float = 1.0
@@ -36,16 +40,28 @@ class Filters:
             share = getattr(self, name)
             if not 0 <= share <= 1:
                 raise UserError(
-                    f"{name} is not a share", got=f"{share}", fix="give a number from 0 to 1"
+                    f"{_option(name)} is not a share",
+                    got=f"{share}",
+                    fix="give a number from 0 to 1",
                 )
+        if self.max_chars > LIMIT:
+            raise UserError(
+                "--max-chars is too large",
+                got=f"{self.max_chars:,}",
+                fix=f"give {LIMIT:,} at most: what is longer is not read at all",
+            )
         if self.min_chars > self.max_chars:
             raise UserError(
                 "no text can be long and short enough at once",
-                got=f"min_chars {self.min_chars:,}, max_chars {self.max_chars:,}",
-                fix="lower min_chars or raise max_chars",
+                got=f"--min-chars {self.min_chars:,}, --max-chars {self.max_chars:,}",
+                fix="lower --min-chars or raise --max-chars",
             )
         if self.limit is not None and self.limit < 1:
-            raise UserError("limit leaves nothing", got=f"{self.limit}", fix="give 1 or more")
+            raise UserError("--limit leaves nothing", got=f"{self.limit}", fix="give 1 or more")
+
+
+def _option(field: str) -> str:
+    return "--" + field.replace("_", "-")
 
 
 def decode(data: bytes, tally: Counter[str]) -> str:
@@ -139,11 +155,72 @@ def paragraph(block: Sequence[str], width: int) -> str:
     if not is_prose(block, width):
         margin = min(len(line) - len(line.lstrip()) for line in block)
         return "\n".join(line[margin:] for line in block)
+    return one_line(block)
+
+
+def one_line(block: Sequence[str]) -> str:
+    """The lines of a block joined as if they had never been wrapped."""
     joined = ""
     for line in block:
         # a hyphen or dash at the end of a line belongs between its neighbours, without a space
         joined += ("" if not joined or joined.endswith("-") else " ") + " ".join(line.split())
     return joined
+
+
+_ITEM = re.compile(  # what begins a line of its own: in a list, of parameters, of references
+    r"\s*(?:[-*+•] |\(?(?:\d{1,3}|[a-zA-Z])[.)] |[:@]\w|\[\d+\] |``?[^`]+``? ?:"
+    r"|\*{0,2}\w[\w.]*(?: ?\(.*?\))? ?:(?:\s|$))"
+)
+_TERM = re.compile(r"\s*[*`\w][\w.,*` ]* : ")  # and its type; what follows is about it
+
+
+def unwrapped(block: Sequence[str], width: int) -> str:
+    """A block of prose as one line; in any other, lines joined where one goes on in the next."""
+    margin = min(len(line) - len(line.lstrip()) for line in block)
+    block = [line[margin:] for line in block]
+    width = min(max(40, width - margin), max(72, *map(len, block)))
+    if not any(map(_ITEM.match, block[1:])) and is_prose(block, width):
+        return one_line(block)
+    joined = [[block[0]]]
+    for line, after in pairwise(block):
+        words = after.lstrip()
+        full = len(line) + 1 + len(words.split(None, 1)[0]) > 0.85 * width
+        open_end = len(line) > 50 and line[-1] not in ".:;!?" and words[0].islower()
+        start = len(joined[-1][0]) - len(joined[-1][0].lstrip())
+        deep = len(after) - len(words) >= start
+        if (full or open_end) and deep and not _TERM.match(line) and not _ITEM.match(after):
+            joined[-1].append(after)
+        else:
+            joined.append([after])
+    return "\n".join(lines[0][: -len(lines[0].lstrip())] + one_line(lines) for lines in joined)
+
+
+_LITERAL = re.compile(r"``([^`\n]+)``")
+_ROLE = re.compile(r"(?::[a-zA-Z][\w+.-]*)+:`([^`\n]+)`")
+_LINK = re.compile(r"`([^`<\n]+?)(?: *<[^`>\n]+>)?`__?(?!\w)")
+_CITED = re.compile(r"(\[[^]\s]+\])_(?!\w)")
+_STRONG = re.compile(r"(?<![\w*])(\*\*?)(?![\s*])([\w ./'-]*\w)\1(?![\w*])")
+_ESCAPE = re.compile(r"(`)\\ ?(?=\w)|\\([*_|])")
+_FIELD = re.compile(
+    r"^( *):(?:(?:param(?:eter)?|arg(?:ument)?|key(?:word)?|kwarg|[ic]?var) (?:[^:\n]* )?(\S+)"
+    r"|((?:returns?|raises?|yields?)(?: [^:\n]+)?)):",
+    re.MULTILINE,
+)
+_TITLED = re.compile(r"(.+?) *<[^>]+>")
+
+
+def without_marks(text: str) -> str:
+    """Text without the marks of reStructuredText inside lines: roles, links, emphasis, fields."""
+    text = _CITED.sub(r"\1", _FIELD.sub(r"\1\2\3:", _ESCAPE.sub(r"\1\2", text)))
+    if "`" in text:
+        text = _LITERAL.sub(r"\1", _LINK.sub(r"\1", _ROLE.sub(_said, text)))
+    return _STRONG.sub(r"\2", text) if "*" in text else text
+
+
+def _said(role: re.Match[str]) -> str:
+    if titled := _TITLED.fullmatch(role[1]):
+        return titled[1]
+    return role[1].rpartition(".")[2] if role[1].startswith("~") else role[1].lstrip("!.")
 
 
 @cache

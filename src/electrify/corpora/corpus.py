@@ -6,6 +6,7 @@ De-duplication and a limit look at all documents in order, so with them the part
 the build's own folder and then copied without what is left out.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -13,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -78,7 +80,7 @@ KINDS = {
     "hub": Kind(
         "electrify.corpora.hub:Hub",
         "a Parquet data set on the Hugging Face Hub, streamed",
-        "wikimedia/wikipedia --config 20231101.vi",
+        "wikimedia/wikipedia --subset 20231101.vi",
     ),
     "docstrings": Kind(
         "electrify.corpora.docstrings:Docstrings",
@@ -91,6 +93,7 @@ FINAL = "documents-{:05d}.parquet"
 STAGED = ".parts/read/{:05d}.parquet"
 KEYS = ".parts/read/{:05d}.keys"
 PARTS_AHEAD = 8  # of about 16 MB each
+MEASURES = ("documents", "characters", "text_bytes")
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ def settings_type(kind: str) -> type[Corpus]:
 
 def corpus(settings: Corpus) -> dict[str, Any]:
     """Make the documents and return their manifest."""
+    _keep_apart(settings.out, _paths(settings.sources))
     identity = {
         "settings": {
             "kind": type(settings.reader).__name__,
@@ -134,9 +138,13 @@ def corpus(settings: Corpus) -> dict[str, Any]:
         return read_manifest(settings.out, "documents")
     build.save_settings(config.to_toml(settings, without=("out", "workers")))
     looks_at_all = settings.filters.dedup or settings.filters.limit is not None
-    with executor(settings.workers) as pool:
-        read = _read_all(build, settings, pool, STAGED if looks_at_all else FINAL)
-        made = _publish(build, settings.filters, read, pool) if looks_at_all else read
+    try:
+        with executor(settings.workers) as pool:
+            read = _read_all(build, settings, pool, STAGED if looks_at_all else FINAL)
+            made = _publish(build, settings.filters, read, pool) if looks_at_all else read
+    except UserError:
+        build.withdraw()
+        raise
     manifest = build.finish(_summary(read, made))
     report(settings.out, manifest)
     return manifest
@@ -153,6 +161,18 @@ def _fingerprints(reader: Reader, sources: Sequence[str]) -> list[dict[str, Any]
     return [fingerprint(path) for path in _paths(sources)]
 
 
+def _keep_apart(out: Path, sources: Sequence[Path]) -> None:
+    """An output inside a source would be read as text when the same command runs again."""
+    out = Path(os.path.realpath(out))  # unlike resolve, not troubled by links in a circle
+    for source in (Path(os.path.realpath(source)) for source in sources if source.exists()):
+        if source in out.parents:
+            raise UserError(
+                "--out lies inside a source",
+                got=f"{out} in {source}",
+                fix="give --out a folder beside the source; nothing was touched",
+            )
+
+
 def _paths(sources: Sequence[str]) -> list[Path]:
     return [Path(source) for source in sources]
 
@@ -162,6 +182,7 @@ def _read_all(build: Build, settings: Corpus, pool: Executor, name: str) -> list
     shares: list[float | None] = []
     records: list[Record] = []
     enough = _Enough(settings.filters)
+    documents = megabytes = 0.0
 
     def watched() -> Iterator[Part]:
         for part in settings.reader.parts(_paths(settings.sources)):
@@ -169,47 +190,56 @@ def _read_all(build: Build, settings: Corpus, pool: Executor, name: str) -> list
             yield part
 
     work = partial(_read, settings.reader, settings.filters, name)
-    with (
-        progress("documents") as update,
-        closing(build.make("read", watched(), work, pool, ahead=PARTS_AHEAD)) as made,
-    ):
+    made = build.make("read", watched(), work, pool, ahead=PARTS_AHEAD)
+    with progress("documents") as update, closing(made):
         for record in made:
             records.append(record)
-            kept = sum(r["documents"] for r in records)
-            size = sum(r["text_bytes"] for r in records)
-            update(shares[len(records) - 1], f"{kept:,} documents, {size / 1e6:,.0f} MB")
+            documents += record["documents"]
+            megabytes += record["text_bytes"] / 1e6
+            share = shares[len(records) - 1]
+            update(share, f"{documents:,.0f} documents, {megabytes:,.0f} MB")
             if enough.after(build.out, record):
                 break
     return records
 
 
 def _read(reader: Reader, filters: Filters, name: str, part: Part, index: int, out: Path) -> Record:
-    """One part's documents, tidied and filtered, in one file."""
+    """One part's documents, tidied and filtered, written as they come."""
     tally = Counter(part.troubles)
-    kept: list[Document] = []
-    for document in reader.documents(part, tally):
-        text = repaired(tidy(document.text)) if filters.repair else tidy(document.text)
-        if reason := reason_to_drop(text, filters):
-            tally[reason] += 1
-        else:
-            kept.append(document._replace(text=text))
-    files = []
-    if kept:
-        files.append(
-            committed_file(out, name.format(index), partial(write_parquet, documents=kept))
-        )
-        if name == STAGED:
-            keys = b"".join(key_of(document.text) for document in kept)
-            files.append(committed_file(out, KEYS.format(index), lambda p: p.write_bytes(keys)))
-    return {"files": files, **_measured(kept), "dropped": dict(sorted(tally.items()))}
+    measured, keys = Counter[str](), bytearray()
+
+    def kept() -> Iterator[Document]:
+        for document in reader.documents(part, tally):
+            text = repaired(tidy(document.text)) if filters.repair else tidy(document.text)
+            if reason := reason_to_drop(text, filters):
+                tally[reason] += 1
+                continue
+            measured.update(_size(text))
+            keys.extend(key_of(text) if name == STAGED else b"")
+            yield document._replace(text=text)
+
+    record: Record = {"files": _written(out, name.format(index), kept())}
+    if keys:
+        entry = committed_file(out, KEYS.format(index), lambda path: path.write_bytes(keys))
+        record["files"].append(entry)
+    return {**record, **_measures(measured), "dropped": dict(sorted(tally.items()))}
 
 
-def _measured(documents: Sequence[Document]) -> dict[str, int]:
-    return {
-        "documents": len(documents),
-        "characters": sum(len(document.text) for document in documents),
-        "text_bytes": sum(len(document.text.encode()) for document in documents),
-    }
+def _written(out: Path, name: str, documents: Iterator[Document]) -> list[dict[str, Any]]:
+    """The entry of the file that holds the documents, or none if there are none."""
+    for first in documents:
+        return [
+            committed_file(out, name, partial(write_parquet, documents=chain([first], documents)))
+        ]
+    return []
+
+
+def _size(text: str) -> dict[str, int]:
+    return {"documents": 1, "characters": len(text), "text_bytes": len(text.encode())}
+
+
+def _measures(measured: Counter[str]) -> dict[str, int]:
+    return {name: measured[name] for name in MEASURES}
 
 
 class _Enough:
@@ -225,56 +255,72 @@ class _Enough:
             return False
         self.count += record["documents"]
         if self.filters.dedup and record["files"]:
-            keys = (out / record["files"][1]["name"]).read_bytes()
+            keys = _file(out, record, ".keys").read_bytes()
             self.seen.update(keys[i : i + KEY.itemsize] for i in range(0, len(keys), KEY.itemsize))
             self.count = len(self.seen)
         return self.count >= self.filters.limit
+
+
+def _file(out: Path, record: Record, suffix: str) -> Path:
+    (name,) = (entry["name"] for entry in record["files"] if entry["name"].endswith(suffix))
+    return out / str(name)
 
 
 def _publish(build: Build, filters: Filters, read: list[Record], pool: Executor) -> list[Record]:
     """Copy the staged parts without repeated documents and without what is past the limit."""
     staged = [record for record in read if record["files"]]
     if filters.dedup:
-        keep = first_occurrences([build.out / record["files"][1]["name"] for record in staged])
+        keep = first_occurrences([_file(build.out, record, ".keys") for record in staged])
     else:
         keep = [np.ones(record["documents"], dtype=bool) for record in staged]
     parts = []
     left = filters.limit
     for record, rows in zip(staged, keep, strict=True):
-        chosen = np.flatnonzero(rows)[:left]
+        unique = np.flatnonzero(rows)
+        chosen = unique[:left]
         left = None if left is None else left - len(chosen)
-        parts.append((build.out / record["files"][0]["name"], chosen, int(np.sum(~rows))))
+        dropped = {"duplicate": int(np.sum(~rows)), "past the limit": len(unique) - len(chosen)}
+        parts.append((_file(build.out, record, ".parquet"), chosen, dropped))
+    made = []
     with progress("publishing") as update:
-        made = []
         for record in build.make("publish", parts, _copy, pool, ahead=PARTS_AHEAD):
             made.append(record)
-            update(len(made) / len(parts), "")
+            update(len(made) / len(parts), f"{len(made):,} files")
     return made
 
 
-def _copy(part: tuple[Path, NDArray[np.int64], int], index: int, out: Path) -> Record:
-    staged, rows, repeated = part
-    documents = list(read_parquet([Slice(staged)]))
-    kept = [documents[row] for row in rows]
-    files = []
-    if kept:
-        files.append(
-            committed_file(out, FINAL.format(index), partial(write_parquet, documents=kept))
-        )
+def _copy(part: tuple[Path, NDArray[np.int64], dict[str, int]], index: int, out: Path) -> Record:
+    staged, rows, dropped = part
+    chosen, measured = set(rows.tolist()), Counter[str]()
+
+    def kept() -> Iterator[Document]:
+        for row, document in enumerate(read_parquet([Slice(staged)])):
+            if row in chosen:
+                measured.update(_size(document.text))
+                yield document
+
+    files = _written(out, FINAL.format(index), kept())
     return {
         "files": files,
-        **_measured(kept),
-        "dropped": {"duplicate": repeated} if repeated else {},
+        **_measures(measured),
+        "dropped": {reason: count for reason, count in dropped.items() if count},
     }
 
 
 def _summary(read: list[Record], made: list[Record]) -> dict[str, Any]:
-    dropped = Counter[str]()
+    tally = Counter[str]()
     for record in read if made is read else [*read, *made]:
-        dropped.update(record["dropped"])
-    totals = {key: sum(r[key] for r in made) for key in ("documents", "characters", "text_bytes")}
+        tally.update(record["dropped"])
+    dropped = {reason: tally[reason] for reason in sorted(tally) if not is_note(reason)}
+    notes = {note: tally[note] for note in sorted(tally) if is_note(note)}
+    totals = {name: sum(record[name] for record in made) for name in MEASURES}
     files = [entry for record in made for entry in record["files"]]
-    return {**totals, "dropped": dict(sorted(dropped.items())), "files": files}
+    return {**totals, "dropped": dropped, "notes": notes, "files": files}
+
+
+def is_note(reason: str) -> bool:
+    """Whether a count is of something noticed rather than left out."""
+    return reason.startswith("note: ")
 
 
 def report(out: Path, manifest: dict[str, Any]) -> None:
@@ -285,5 +331,7 @@ def report(out: Path, manifest: dict[str, Any]) -> None:
     )
     for reason, count in sorted(manifest["dropped"].items(), key=lambda item: -item[1]):
         print(f"  {count:>10,}  {reason}")
+    for note, count in manifest["notes"].items():
+        print(f"{note} ({count:,})" if count > 1 else note)
     if not manifest["documents"]:
         print("note: no document was kept; look at the reasons above")

@@ -1,33 +1,36 @@
 """The docstrings of the standard library and of installed packages: text that every machine has."""
 
 import ast
+import difflib
+import hashlib
 import inspect
+import io
 import re
 import sys
 import sysconfig
+import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.clean import blocks_of, decode, paragraph, wrap_width
+from electrify.corpora.clean import blocks_of, decode, unwrapped, without_marks, wrap_width
 from electrify.corpora.document import Document, Part, Slice
-from electrify.corpora.plaintext import TOO_LARGE, missing_field
+from electrify.corpora.troubles import TOO_LARGE
+from electrify.errors import UserError
 
-MOST_SOURCE = 5_000_000  # bytes of one .py file; larger ones are tables, and slow to parse
+MOST_SOURCE = 5_000_000  # bytes of one .py file; larger ones are tables
+MOST_HEAD = 100_000  # characters of `def …:`
 COPIES = ("_vendor", "vendor", "vendored", "_vendored", "third_party", "extern", "externals")
 TESTS = ("test", "tests", "testing", "_testing", "conftest", "idlelib", "turtledemo", "lib2to3")
 NO_PACKAGES = ("site-packages", "dist-packages", "lib-dynload", "__pycache__")
 LEFT_OUT = frozenset((*COPIES, *TESTS, *NO_PACKAGES))
 TOPICS = "pydoc_data.topics"
-_NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_HOLDERS = (*_NAMED, ast.If, ast.Try, ast.With, ast.ExceptHandler)  # where definitions may be
 
 
 class Module(NamedTuple):
@@ -46,29 +49,25 @@ class Module(NamedTuple):
 class Docstrings:
     """Docstrings of Python's standard library and of installed packages, and the pydoc topics.
 
-    Source files are parsed, never imported. What comes out depends on the version of Python and on
-    the packages that are installed: the same environment gives the same documents. The sources
+    Source files are searched, never imported. What comes out depends on the version of Python and
+    on the packages that are installed: the same environment gives the same documents. The sources
     are names of packages; with none, all that are found. The label is the package.
     """
 
     min_words: int = 20
     """Leave out docstrings with fewer words."""
     code: bool = False
-    """Keep examples of code: doctests and fenced blocks."""
+    """Keep examples of code: doctests, fenced and literal blocks."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
-        """Cut the sources into parts: whole packages, so that their duplicates meet."""
-        found = modules()
-        packages = {package: list(group) for package, group in groupby(found, _package)}
-        names = [source.as_posix() for source in sources]
-        for name in names:
-            if name not in packages:
-                raise missing_field("this Python", "package", "sources", name, list(packages))
-        chosen = [packages[name] for name in sorted(set(names) or packages)]
-        for batch in archive.group(chosen, _source_bytes):
-            inside = [module for package in batch for module in package]
-            slices = tuple(Slice(module.path) for module in inside)
-            yield Part(inside[0].package, slices=slices, context=tuple(m.name for m in inside))
+        """Cut the sources into parts."""
+        chosen = _chosen(sources)
+        total, done = max(1, sum(map(_size, chosen))), 0
+        for batch in archive.group(chosen, _size):
+            done += sum(map(_size, batch))
+            slices = tuple(Slice(module.path) for module in batch)
+            names = tuple(module.name for module in batch)
+            yield Part(batch[0].package, slices=slices, context=names, share=done / total)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """The documents of a part."""
@@ -77,34 +76,70 @@ class Docstrings:
             seen: set[bytes] = set()
             for module in inside:
                 for name, raw in _of_module(module, tally):
-                    text = prose(raw if self.code else without_code(raw))
-                    if len(text.split()) < self.min_words:
-                        tally["fewer words than min_words"] += 1
+                    text = prose(raw, self.code) if _words(raw) >= self.min_words else ""
+                    if _words(text) < self.min_words:
+                        tally["fewer words than --min-words"] += 1
                         continue
-                    digest = blake2b(text.encode(errors="replace"), digest_size=16).digest()
+                    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
                     if digest in seen:
                         tally["repeated in its package"] += 1
                         continue
                     seen.add(digest)
-                    yield Document(name, text, package, name, package)
+                    yield Document(name, text, package, name.replace(":", "."), package)
 
     def fingerprints(self, sources: Sequence[Path]) -> list[dict[str, object]]:
-        """What the documents depend on: the versions of Python and of the packages."""
-        wanted = {source.as_posix() for source in sources}
+        """What the documents depend on: the versions of Python and of the packages.
+
+        What has no version, and the standard library, is known by the names and sizes of its files.
+        """
         owners = metadata.packages_distributions()
-        found = sorted({module.package for module in modules()})
-        versions: list[dict[str, object]] = [{"name": "python", "version": sys.version.split()[0]}]
-        for package in (name for name in found if name in owners and name in (wanted or found)):
-            versions.append({"name": package, "version": metadata.version(owners[package][0])})
-        return versions
+        packages = {name: list(group) for name, group in groupby(_chosen(sources), _package)}
+        standard = [name for name in packages if name in sys.stdlib_module_names]
+        inside = [module for name in standard for module in packages[name]]
+        python = {"version": sys.version.split()[0], "sha256": _digest(inside)}
+        found: list[dict[str, object]] = [{"name": "python", **python}]
+        for name in sorted(packages.keys() - set(standard)):
+            versions = {owner: metadata.version(owner) for owner in sorted(owners.get(name, ()))}
+            known = {"versions": versions} if versions else {"sha256": _digest(packages[name])}
+            found.append({"name": name, **known})
+        return found
 
 
 def _package(module: Module) -> str:
     return module.package
 
 
-def _source_bytes(package: Sequence[Module]) -> int:
-    return sum(module.path.stat().st_size for module in package)
+def _size(module: Module) -> int:
+    return module.path.stat().st_size
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def _digest(inside: Sequence[Module]) -> str:
+    lines = (f"{_size(module)}  {module.name}\n" for module in inside)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+# --- files
+
+
+def _chosen(sources: Sequence[Path]) -> list[Module]:
+    """The modules of the packages that are named, or of all."""
+    found = modules()
+    packages = {module.package for module in found}
+    names = {source.as_posix() for source in sources} or packages
+    for name in sorted(names - packages):
+        public = sorted(package for package in packages if not package.startswith("_"))
+        near = map(repr, difflib.get_close_matches(name, public, n=3, cutoff=0.6))
+        likely = " or ".join(near)
+        raise UserError(
+            f"this Python has no package {name!r}",
+            got=f"{len(public):,} other packages in {sys.prefix}",
+            fix=f"did you mean {likely}?" if likely else "install it, or name another",
+        )
+    return [module for module in found if module.package in names]
 
 
 def modules() -> list[Module]:
@@ -132,80 +167,234 @@ def _below(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
             yield from _below(path, f"{prefix}{name}.")
 
 
+# --- source to docstrings
+
+
 def _of_module(module: Module, tally: Counter[str]) -> Iterator[tuple[str, str]]:
-    """(dotted name, text) of every docstring of a module, names that repeat numbered."""
+    """(name, text) of every docstring of a module, names that repeat numbered."""
     try:
-        size = module.path.stat().st_size
-        data = module.path.read_bytes() if size <= MOST_SOURCE else b""
+        if _size(module) > MOST_SOURCE:
+            tally[TOO_LARGE] += 1
+            return
+        data = module.path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        source = data.decode(encoding)
     except OSError:
         tally["file cannot be read"] += 1
         return
-    if size > MOST_SOURCE:
-        tally[TOO_LARGE] += 1
-        return
-    if b'"""' not in data and b"'''" not in data:  # parsing is most of the work
-        return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other people's invalid escapes
-            tree = ast.parse(data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        tally["file is not Python of this version"] += 1
+    except (SyntaxError, UnicodeDecodeError):
+        tally["file cannot be decoded"] += 1
         return
     names: Counter[str] = Counter()
-    for name, raw in _topics(tree) if module.name == TOPICS else _docstrings(tree, module.name):
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    for place, raw in _topics(source) if module.name == TOPICS else docstrings(source):
+        name = f"{module.name}:{place}" if place else module.name
         names[name] += 1
         text = decode(inspect.cleandoc(raw).encode(errors="surrogatepass"), tally)
         yield name if names[name] == 1 else f"{name}#{names[name]}", text
 
 
-def _docstrings(tree: ast.AST, name: str) -> Iterator[tuple[str, str]]:
-    stack: list[tuple[str, ast.AST]] = [(name, tree)]
-    while stack:  # not recursion: generated code nests deeper than Python's stack
-        name, node = stack.pop()
-        if isinstance(node, (ast.Module, *_NAMED)):
-            raw = ast.get_docstring(node, clean=False)
-            if raw:
-                yield name, raw
-        inside = [
-            (f"{name}.{child.name}" if isinstance(child, _NAMED) else name, child)
-            for child in ast.iter_child_nodes(node)
-            if isinstance(child, _HOLDERS)
-        ]
-        stack += reversed(inside)
-
-
-_FENCED = re.compile(r"^ *```.*?^ *``` *$", re.MULTILINE | re.DOTALL)
-_DOCTEST = re.compile(r"^ *>>> .*(?:\n *\S.*)*", re.MULTILINE)  # and its output, to a blank line
-_UNDERLINE = re.compile(r"^ *([-=~^])\1{2,} *$", re.MULTILINE)  # a heading is a block of its own
-_BARE_HEADING = (
-    re.compile(  # "Example:" and the like, with nothing but a heading or the end after it
-        r"^ *(?:(?:[Uu]sage )?[Ee]xamples?(?: usage)?|Usage):{0,2} *\n(?: *[-=~]{3,} *\n)?"
-        r"(?=\s*(?:\Z|[A-Z]\w+:? *\n(?: *[-=~]{3,}|    )))",
-        re.MULTILINE,
-    )
+_TOKEN = re.compile(  # all of them begin with one of four characters, which makes the search quick
+    r"\n(?P<indent>[ \t\f]*)(?:(?:async[ \t]+)?(?:(?:def|class)[ \t]+(?P<name>\w+)"
+    r"|(?:if|elif|else|try|except|finally|with|for|while)\b))"
+    r'|(?P<string>"""(?:[^"\\]++|\\.|"(?!""))*+"""|"(?:[^"\\\n]++|\\.)*+"'
+    r"|'''(?:[^'\\]++|\\.|'(?!''))*+'''|'(?:[^'\\\n]++|\\.)*+')"
+    r"|#[^\n]*",
+    re.DOTALL,
 )
+_BRACKETS = re.compile(r"[()\[\]{}:]")
+_STATEMENT_ENDS = re.compile(r"[ \t]*(?:[#;\n]|\Z)")
 
 
-def without_code(text: str) -> str:
-    """A docstring without its doctests and fenced code, and without the headings over nothing."""
-    if "```" in text:
-        text = _FENCED.sub("", text)
-    if ">>>" in text:
-        text = _DOCTEST.sub("", text)
-    return _BARE_HEADING.sub("", text + "\n")
+def docstrings(source: str) -> Iterator[tuple[str, str]]:
+    """(qualified name, content) of the docstrings, that of the module first and without a name.
+
+    Parsing took most of the time, so they are found by their place: the first string after the
+    colon that ends the head of a definition, or after nothing at all.
+    """
+    blocks: list[tuple[int, str]] = []  # (indent, name or "") of what is open here
+    name, head, start = "", ":", 0  # of the definition whose docstring may come next
+    awaited = True
+    source = "\n" + source
+    for token in _TOKEN.finditer(source):
+        if token["indent"] is not None:
+            indent = len(token["indent"].expandtabs())
+            while blocks and blocks[-1][0] >= indent:
+                blocks.pop()
+            blocks.append((indent, token["name"] or ""))
+            awaited = token["name"] is not None
+            name, head, start = ".".join(n for _, n in blocks if n), "", token.end()
+        elif awaited:
+            head += source[start : token.start()]
+            start = token.end()
+            if token["string"] is None:
+                continue
+            body = _after_head(head)
+            if body is None:  # a string in the head itself: a default, an annotation
+                head += "''"
+                awaited = len(head) < MOST_HEAD
+                continue
+            awaited = False
+            if body.strip() in ("", "r", "R", "u", "U") and _STATEMENT_ENDS.match(source, start):
+                yield name, _value(body.strip() + token["string"])
 
 
-def prose(text: str) -> str:
-    """One paragraph per line; lists and tables of parameters keep their lines."""
-    width = wrap_width(lines := _UNDERLINE.sub("", text).split("\n"))
-    return "\n".join(paragraph(block, width) for block in blocks_of(lines))
+def _after_head(code: str) -> str | None:
+    """What follows the first colon outside brackets; None if there is none."""
+    depth = 0
+    for mark in _BRACKETS.finditer(code):
+        if mark[0] in "([{":
+            depth += 1
+        elif mark[0] in ")]}":
+            depth -= 1
+        elif depth == 0:
+            return code[mark.end() :]
+    return None
 
 
-def _topics(tree: ast.AST) -> Iterator[tuple[str, str]]:
+def _value(literal: str) -> str:
+    if "\\" not in literal:
+        return literal.lstrip("rRuU")[3:-3] if literal.endswith(('"""', "'''")) else literal[1:-1]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other people's invalid escapes
+            return str(ast.literal_eval(literal))
+    except (SyntaxError, ValueError):
+        return ""
+
+
+def _topics(source: str) -> Iterator[tuple[str, str]]:
     """The chapters of the language reference that `help()` shows, from the dict that holds them."""
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
-                    yield f"{TOPICS}.{key.value!s}", str(value.value)
+                    yield str(key.value), str(value.value)
+
+
+# --- docstrings to text
+
+_GONE = "\0"  # stands where code was, until the headings over it are judged
+_KEPT = re.compile(  # directives whose text stays
+    r"(?i:notes?|warnings?|caution|important|tip|hint|attention|danger|error|admonition|topic"
+    r"|deprecated|version-?added|version-?changed)"
+)
+_DIRECTIVE = re.compile(r"(?:\.\. |!!! )(?P<name>[\w:.-]+?)(?:::| *$)(?: +(?P<rest>.*))?")
+_COMMENT = re.compile(r"\.\.(?: (?!\[)|$)")  # also targets and substitutions, but no footnotes
+_TAG = re.compile(r"</?[A-Z]\w*[^>]*>|\[!\w+\]")  # <Tip>, [!NOTE]
+_VERSION = re.compile(r"v?\d[\w.]*[:,]?\s*")
+_CODE = re.compile(
+    r"from [\w.]+ import|import [\w.]+(?: as \w+)?$|(?:async )?def \w+\(|class \w+.*:$|@\w|[$%#] "
+    r"|(?:for|if|while|with|try|else|elif|except)\b.*:$|(?:return|assert|raise|await|del) \S+$"
+    r"|[\w.\[\]'\"]+(?:, \w+)* ?[-+*/|&]?= ?(?:\S+$|[\w.]+[(\[{]|[-\d\"'(\[{])"
+    r"|[\w.]+\((?:(?:[^)]|\)(?! ))*[),(\[{])?(?:\.\w+)*$|[)\]}]+[,:]?$|[\w./]+ --?\w"
+)
+_UNDERLINE = re.compile(r"([-=~^\"'*+#])\1{2,}")
+_BORDER = re.compile(r"[-=~^+| ]{3,}")
+_LEAD = re.compile(  # what only says that code follows
+    r"(?:\S+ ){0,3}\S+:|(?:(?:[Uu]sage|[Cc]ode|[Bb]asic) )?(?:[Ee]xamples?|[Uu]sage)(?: [Uu]sage)?"
+)
+
+
+def prose(text: str, code: bool = False) -> str:
+    """A docstring as plain text, one paragraph, parameter or row per line."""
+    lines = _without_bare_headings(list(_without_markup(text.split("\n"), code)))
+    width = wrap_width(lines)
+    return without_marks("\n".join(unwrapped(block, width) for block in blocks_of(lines)))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _end_of_body(lines: Sequence[str], start: int, indent: int) -> int:
+    """Where the lines that are indented deeper end."""
+    end = start
+    for number in range(start, len(lines)):
+        if lines[number].strip():
+            if _indent(lines[number]) <= indent:
+                break
+            end = number + 1
+    return end
+
+
+def _end_of_block(lines: Sequence[str], start: int) -> int:
+    return next((n for n in range(start, len(lines)) if not lines[n].strip()), len(lines))
+
+
+def _without_markup(lines: Sequence[str], code: bool) -> Iterator[str]:
+    """The lines without directives and, unless it is wanted, without code."""
+    number = outer = 0
+    while number < len(lines):
+        start, line = number, lines[number]
+        bare, indent = line.strip(), _indent(line)
+        number += 1
+        if directive := _DIRECTIVE.match(bare):
+            if _KEPT.fullmatch(directive["name"]):
+                yield " " * indent + _VERSION.sub("", directive["rest"] or "", count=1)
+            elif not (code and "code" in directive["name"]):
+                number = _end_of_body(lines, number, indent)
+                yield _GONE
+        elif _COMMENT.match(bare):
+            number = _end_of_body(lines, number, indent)
+        elif code:
+            yield line
+        elif bare.startswith(("```", "~~~")):
+            ends = (n for n in range(number, len(lines)) if lines[n].strip() == bare[:3])
+            number = next(ends, len(lines) - 1) + 1
+            yield _GONE
+        elif bare.startswith(">>>"):
+            number = _end_of_block(lines, number)
+            yield _GONE
+        elif bare.endswith("::"):
+            number = _end_of_body(lines, number, indent)
+            yield line.rstrip(": ") + ":" if bare != "::" else ""
+            yield _GONE
+        elif _CODE.match(bare) and (end := _end_of_code(lines, start, outer)):
+            number = end
+            yield _GONE
+        elif not _TAG.fullmatch(bare.removeprefix("> ")):
+            marked = bare.startswith((".. [", "> "))  # a footnote, a quotation
+            yield " " * indent + bare.partition(" ")[2] if marked else line
+        outer = indent if bare else outer
+
+
+def _end_of_code(lines: Sequence[str], start: int, outer: int) -> int:
+    """Where a block that looks like code ends; 0 if it does not, or if no block begins here."""
+    indent = _indent(lines[start])
+    if indent > outer:
+        end = _end_of_body(lines, start, outer)
+    elif start == 0 or not lines[start - 1].strip():
+        end = _end_of_block(lines, start)
+    else:
+        return 0
+    level = [line.strip() for line in lines[start:end] if line.strip() and _indent(line) <= indent]
+    return end if sum(map(bool, map(_CODE.match, level))) * 2 > len(level) else 0
+
+
+def _without_bare_headings(lines: Sequence[str]) -> list[str]:
+    """The lines without underlines and without headings over nothing, or over code that is gone."""
+    kept: list[str] = []
+    below, gone = -1, False  # the indent of what is kept next, -1 for a heading or the end
+    number = len(lines)
+    while number:
+        number -= 1
+        line, indent = lines[number], _indent(lines[number])
+        bare = line.strip()
+        above = lines[number - 1] if number else ""
+        title = above.strip()
+        alone = not title or title == _GONE or _indent(above) > indent
+        if bare == _GONE:
+            gone = True
+        elif title.strip(_GONE) and _UNDERLINE.fullmatch(bare) and len(title) <= len(bare) + 2:
+            number -= 1
+            kept += [] if below == -1 else ["", above, ""]
+            below, gone = -1, False
+        elif not bare or _BORDER.fullmatch(bare):
+            kept.append("")
+        elif alone and _LEAD.fullmatch(bare) and below <= indent and (gone or below == -1):
+            continue
+        else:
+            kept.append(line)
+            below, gone = indent, False
+    return kept[::-1]

@@ -1,7 +1,8 @@
 """A document, the parts a corpus is read in, and what every kind of corpus must offer."""
 
+import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -71,11 +72,14 @@ class KnowsItsSources(Protocol):
         ...
 
 
-def write_parquet(path: Path, documents: Sequence[Document]) -> None:
+def write_parquet(path: Path, documents: Iterable[Document]) -> None:
     """Write documents in row groups of a few megabytes; equal documents give equal bytes."""
     pa, pq = _arrow()
     schema = pa.schema([(name, pa.string()) for name in Document._fields])
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with (
+        pa.OSFile(os.fsencode(path), "wb") as file,
+        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
         for group in _groups(documents):
             columns = zip(*group, strict=True)
             writer.write_table(
@@ -83,7 +87,7 @@ def write_parquet(path: Path, documents: Sequence[Document]) -> None:
             )
 
 
-def _groups(documents: Sequence[Document]) -> Iterator[list[Document]]:
+def _groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
     group: list[Document] = []
     size = 0
     for document in documents:
@@ -99,19 +103,26 @@ def _groups(documents: Sequence[Document]) -> Iterator[list[Document]]:
 def described(folder: Path) -> dict[str, Any]:
     """What identifies a folder of documents as the input of something else."""
     manifest = read_manifest(folder, "documents")
+    if not manifest["documents"]:
+        raise UserError(
+            f"{folder} holds no documents",
+            got="a finished folder with none",
+            fix="see in its manifest.json why all were left out, and make it again",
+        )
     digest = sha256_of(folder / "manifest.json")
     return {"name": folder.name, "documents": manifest["documents"], "manifest_sha256": digest}
 
 
 def row_groups(folder: Path) -> list[Slice]:
     """Every row group of a folder of documents, in order: what can be read independently."""
-    _, pq = _arrow()
+    pa, pq = _arrow()
     manifest = read_manifest(folder, "documents")
     slices = []
     for entry in manifest["files"]:
         path = folder / entry["name"]
         try:
-            count = pq.ParquetFile(path).metadata.num_row_groups
+            with pa.OSFile(os.fsencode(path)) as opened:
+                count = pq.ParquetFile(opened).metadata.num_row_groups
         except (OSError, ValueError) as error:
             raise DamagedError(
                 f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
@@ -121,19 +132,45 @@ def row_groups(folder: Path) -> list[Slice]:
 
 
 def read_parquet(slices: Sequence[Slice]) -> Iterator[Document]:
-    """The documents of row groups, in order."""
-    _, pq = _arrow()
+    """The documents of row groups, in order; what is damaged on disk is an error."""
+    pa, pq = _arrow()
+    fields = list(Document._fields)
     for path, start, stop in slices:
         try:
-            with pq.ParquetFile(path) as file:
+            with (
+                pa.OSFile(os.fsencode(path)) as opened,
+                pq.ParquetFile(opened, page_checksum_verification=True) as file,
+            ):
                 groups = range(start, file.metadata.num_row_groups if stop is None else stop)
                 for group in groups:
-                    columns = file.read_row_group(group, columns=list(Document._fields))
+                    columns = file.read_row_group(group, columns=fields)
+                    if columns.column_names != fields:
+                        raise ValueError(f"the columns {columns.column_names}, not {fields}")
                     yield from map(Document._make, zip(*columns.to_pydict().values(), strict=True))
         except (OSError, ValueError) as error:
             raise DamagedError(
                 f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
             ) from error
+
+
+def documents_at(folder: Path, numbers: Sequence[int]) -> Iterator[Document]:
+    """The documents at some places of a folder, which must be in rising order."""
+    begin, wanted = 0, list(numbers)
+    for group in row_groups(folder):
+        if not wanted:
+            return
+        documents: list[Document] | None = None
+        count = _row_count(group)
+        while wanted and wanted[0] < begin + count:
+            documents = documents or list(read_parquet([group]))
+            yield documents[wanted.pop(0) - begin]
+        begin += count
+
+
+def _row_count(group: Slice) -> int:
+    pa, pq = _arrow()
+    with pa.OSFile(os.fsencode(group.path)) as opened, pq.ParquetFile(opened) as file:
+        return int(file.metadata.row_group(group.start).num_rows)
 
 
 def _arrow() -> tuple[Any, Any]:

@@ -23,18 +23,16 @@ def first_occurrences(files: Sequence[Path]) -> list[NDArray[np.bool_]]:
     are only a pass's share is in memory.
     """
     counts = [path.stat().st_size // KEY.itemsize for path in files]
-    keep = [np.zeros(count, dtype=bool) for count in counts]
+    keep = np.zeros(sum(counts), dtype=bool)
+    begins = np.cumsum([0, *counts])
     passes = sum(counts) // KEYS_AT_ONCE + 1
     for residue in range(passes):
-        keys, places = [], []
-        for number, path in enumerate(files):
+        keys, places = [np.zeros(0, KEY)], [np.zeros(0, np.int64)]
+        for begin, path in zip(begins, files, strict=False):
             mine = np.fromfile(path, dtype=KEY)
             rows = np.flatnonzero(mine["high"] % passes == residue)
             keys.append(mine[rows])
-            places.append(np.stack([np.full(len(rows), number), rows], axis=1))
-        if not keys:
-            break
+            places.append(begin + rows)
         _, firsts = np.unique(np.concatenate(keys), return_index=True)
-        for number, row in np.concatenate(places)[firsts]:
-            keep[number][row] = True
-    return keep
+        keep[np.concatenate(places)[firsts]] = True
+    return np.split(keep, begins[1:-1]) if files else []

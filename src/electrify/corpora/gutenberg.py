@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.archive import LIMIT, MOST_RATIO, RATIO_SLACK, Truncated
+from electrify.corpora.archive import LIMIT, MOST_RATIO, RATIO_SLACK, Truncated, packed
 from electrify.corpora.clean import blocks_of, paragraph, wrap_width
 from electrify.corpora.document import Document, Part, Slice
-from electrify.corpora.plaintext import EMPTY, TOO_LARGE, TRUNCATED, packed
+from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED
 from electrify.errors import UserError
 
 # --- bytes to characters
@@ -95,8 +95,8 @@ _LICENCE = re.compile(
 )
 _LONGEST_HEAD = 1000  # lines
 _LONGEST_TAIL = 600  # the licence has about 380
-EDGE = 8  # blocks at either end of a book where credits and notes are
-LONGEST_CREDIT = 600  # characters
+_FIRST, _LAST = 8, 4  # blocks at the ends of a book where credits and notes are
+_LONGEST_CREDIT = 600  # characters
 _ORNAMENTS = ("[Illustration]", "*", "* * *", "* * * * *")
 _CREDIT = re.compile(
     r"(?:this |the )?(?:e-?text|e-?book|file|transcription|html version)?\s*(?:was |is )?"
@@ -152,19 +152,15 @@ def body(lines: Sequence[str]) -> str:
     kept: list[str] = []
     in_note = False
     for number, block in enumerate(blocks):
-        text = " ".join(block)
-        edge = number < 8 or number >= len(blocks) - 4
-        if (
-            in_note
-            or (edge and _NOTE.match(text.strip()))
-            or text.strip().startswith("[Transcriber")
-        ):
-            opened = in_note or text.strip().startswith("[")
+        text = " ".join(block).strip()
+        edge = number < _FIRST or number >= len(blocks) - _LAST
+        if in_note or (edge and _NOTE.match(text)) or text.startswith("[Transcriber"):
+            opened = in_note or text.startswith("[")
             in_note = opened and "]" not in text and number < len(blocks) - 1 and edge
             continue
-        if edge and len(text) < 600 and _CREDIT.match(text.strip().lstrip("[(")):
+        if edge and len(text) < _LONGEST_CREDIT and _CREDIT.match(text.lstrip("[(")):
             continue
-        if text.strip() not in ("[Illustration]", "*", "* * *", "* * * * *"):
+        if text not in _ORNAMENTS:
             kept.append(paragraph(block, width))
     return "\n".join(kept)
 
@@ -185,15 +181,18 @@ class Gutenberg:
         """Cut the sources into parts."""
         files = archive.expand(sources, (*packed(".txt"), ".zip"))
         pieces = (piece for path, name in files for piece in _pieces(path, name))
-        for batch in archive.group(pieces, lambda piece: piece[2]):
-            slices = tuple(piece for piece, _, _ in batch)
-            yield Part(batch[0][1], slices=slices, context=tuple(name for _, name, _ in batch))
+        total, done = max(1, sum(path.stat().st_size for path, _ in files)), 0.0
+        for batch in archive.group(pieces, lambda piece: piece.size):
+            done += sum(piece.stored for piece in batch)
+            slices = tuple(piece.slice for piece in batch)
+            names = tuple(piece.name for piece in batch)
+            yield Part(names[0], slices=slices, context=names, share=min(1, done / total))
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """The documents of a part."""
         for piece, name in zip(part.slices, part.context, strict=True):
             for member, data in _contents(piece, name, tally):
-                if len(data) > LIMIT:
+                if data is None:
                     tally[TOO_LARGE] += 1
                     continue
                 book = open_book(book_text(data), member)
@@ -207,10 +206,18 @@ def _is_zip(path: Path) -> bool:
     return path.suffix.lower() == ".zip"
 
 
-def _pieces(path: Path, name: str) -> Iterator[tuple[Slice, str, int]]:
-    """(what to read, its name, its size): a file, or for a zip a run of its members."""
+class _Piece(NamedTuple):
+    """A file, or a run of members of a zip: bytes of text in it, and bytes it takes on disk."""
+
+    slice: Slice
+    name: str
+    size: int
+    stored: float
+
+
+def _pieces(path: Path, name: str) -> Iterator[_Piece]:
     if not _is_zip(path):
-        yield Slice(path), name, archive.text_bytes(path)
+        yield _Piece(Slice(path), name, archive.text_bytes(path), path.stat().st_size)
         return
     with _open_zip(path, name) as book:
         infos = book.infolist()
@@ -223,7 +230,8 @@ def _pieces(path: Path, name: str) -> Iterator[tuple[Slice, str, int]]:
             )
         for run in archive.group(range(len(infos)), lambda number: infos[number].file_size):
             size = sum(infos[number].file_size for number in run)
-            yield Slice(path, run[0], run[-1] + 1), name, size
+            place = Slice(path, run[0], run[-1] + 1)
+            yield _Piece(place, name, size, stored * len(run) / len(infos))
 
 
 def _open_zip(path: Path, name: str) -> zipfile.ZipFile:
@@ -237,24 +245,20 @@ def _open_zip(path: Path, name: str) -> zipfile.ZipFile:
         ) from error
 
 
-def _contents(piece: Slice, name: str, tally: Counter[str]) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of each book of a slice; of a book over the limit just enough to see that."""
+def _contents(piece: Slice, name: str, tally: Counter[str]) -> Iterator[tuple[str, bytes | None]]:
+    """Name and bytes of each book of a slice; no bytes where a book is over the limit."""
     if _is_zip(piece.path):
         yield from _zip_members(piece, name, tally)
         return
-    held = bytearray()
     try:
-        for block in archive.read_blocks(piece.path):
-            held += block
-            if len(held) > LIMIT:
-                break
+        yield name, archive.read_whole(archive.read_blocks(piece.path), LIMIT)
     except Truncated:
-        tally[TRUNCATED] += 1
-        return
-    yield name, bytes(held)
+        tally.update((TRUNCATED, CUT))
 
 
-def _zip_members(piece: Slice, name: str, tally: Counter[str]) -> Iterator[tuple[str, bytes]]:
+def _zip_members(
+    piece: Slice, name: str, tally: Counter[str]
+) -> Iterator[tuple[str, bytes | None]]:
     with _open_zip(piece.path, name) as book:
         for number, info in enumerate(book.infolist()[piece.start : piece.stop], piece.start + 1):
             if info.is_dir() or info.filename.startswith("__MACOSX/"):
@@ -265,16 +269,12 @@ def _zip_members(piece: Slice, name: str, tally: Counter[str]) -> Iterator[tuple
                 tally["encrypted"] += 1
             elif info.compress_type not in _PACKINGS:
                 tally["packed in an uncommon way"] += 1
-            elif (data := _member(book, info, tally)) is not None:
+            else:
                 shown = archive.printable(info.filename)[-200:]
-                yield f"{name}:{number}:{shown}", data
-
-
-def _member(book: zipfile.ZipFile, info: zipfile.ZipInfo, tally: Counter[str]) -> bytes | None:
-    try:
-        with book.open(info) as file:
-            data = file.read(LIMIT + 1)
-    except (*_DAMAGE, NotImplementedError):
-        tally["damaged in archive"] += 1
-        return None
-    return data
+                try:
+                    with book.open(info) as file:
+                        data = file.read(LIMIT + 1)
+                except (*_DAMAGE, NotImplementedError):
+                    tally["damaged in archive"] += 1
+                    continue
+                yield f"{name}:{number}:{shown}", data if len(data) <= LIMIT else None

@@ -1,62 +1,78 @@
 """Parquet: files and folders here, and data sets of the Hugging Face Hub, read as they stream."""
 
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from electrify.commit import sha256_of
 from electrify.corpora import archive
 from electrify.corpora.archive import LIMIT, MOST_RATIO, PART
 from electrify.corpora.clean import decode, storable
 from electrify.corpora.document import Document, Part, Slice
-from electrify.corpora.plaintext import TOO_LARGE, missing_field, unique_id
+from electrify.corpora.plaintext import Fields
+from electrify.corpora.troubles import TOO_LARGE, missing
 from electrify.errors import UserError
 
 BATCH = 4_000_000  # bytes of text that are unpacked at a time
+# Bytes of a row group whose texts are held once if they are stored once. Of a larger one Arrow
+# would collect all texts for that, so a few rows are read at a time, in case they are all the same.
+MOST_CODED = 2 * PART
+ROWS_AT_ONCE = 8
 TIMEOUT = 10.0  # seconds until the Hub must have answered
 
 
-class Columns(NamedTuple):
-    """The columns that hold what a document needs; only the text must be there."""
-
-    text: str
-    id: str
-    title: str
-
-
 class Source(NamedTuple):
-    """A Parquet file and its name in ids; `remote` if it is a path on the Hub."""
+    """A Parquet file, its name in ids and its size; `remote` if it is a path on the Hub."""
 
     path: Path
     name: str
+    size: int
     remote: bool = False
 
 
+class _RowGroup(NamedTuple):
+    """A row group of a file: bytes of text in it, and the share of the file that ends with it."""
+
+    source: Source
+    number: int
+    size: int
+    share: float
+
+
 @contextmanager
-def _parquet(source: Source) -> Iterator[Any]:
-    """A Parquet file, opened here or on the Hub."""
+def _parquet(source: Source) -> Iterator[Callable[..., Any]]:
+    """Makes a `ParquetFile` of a file that is opened here or on the Hub, with any options."""
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise _needs("reading Parquet", "pyarrow", error) from error
     try:
-        if not source.remote:
+        with _opened(source) as file:
             # a small buffer, not the whole row group at once: row groups may have gigabytes
-            yield pq.ParquetFile(source.path, pre_buffer=False, buffer_size=archive.BLOCK)
-            return
-        from huggingface_hub import HfFileSystem
-
-        with HfFileSystem().open(source.path.as_posix(), "rb") as file:
-            yield pq.ParquetFile(file)
+            yield partial(pq.ParquetFile, file, pre_buffer=False, buffer_size=archive.BLOCK)
     except _reading_errors() as error:  # pyarrow's ArrowInvalid is a ValueError
         raise UserError(
             f"{source.name} cannot be read as Parquet",
             got=_first_line(error),
             fix="try again" if source.remote else "get the file again: it may be cut or damaged",
         ) from error
+
+
+def _opened(source: Source) -> Any:
+    if source.remote:
+        from huggingface_hub import HfFileSystem
+
+        return HfFileSystem().open(source.path.as_posix(), "rb")
+    import pyarrow as pa
+
+    return pa.OSFile(os.fsencode(source.path))
 
 
 def _needs(what: str, package: str, error: ImportError) -> UserError:
@@ -78,26 +94,45 @@ def _reading_errors() -> tuple[type[BaseException], ...]:
     return (OSError, ValueError, *HfHubHTTPError.__bases__)
 
 
-def _row_groups(source: Source, columns: Columns) -> Iterator[tuple[Source, int, int]]:
-    """(source, row group, bytes of text) for each row group of a file."""
-    with _parquet(source) as file:
+def _row_groups(source: Source, columns: Fields) -> Iterator[_RowGroup]:
+    with _parquet(source) as parquet:
+        file = parquet()
         there = file.schema_arrow.names
         if columns.text not in there:
-            raise missing_field(source.name, "column", "text", columns.text, there)
+            raise missing(source.name, "column", "--text", columns.text, there)
         _check_strings(source, columns.text, file.schema_arrow)
-        for number in range(file.metadata.num_row_groups):
+        count = file.metadata.num_row_groups
+        for number in range(count):
             group = file.metadata.row_group(number)
-            all_chunks = map(group.column, range(group.num_columns))
-            chunks = [chunk for chunk in all_chunks if chunk.path_in_schema in columns]
-            size = sum(chunk.total_uncompressed_size for chunk in chunks)
-            stored = sum(chunk.total_compressed_size for chunk in chunks)
-            if size > MOST_RATIO * (stored + archive.RATIO_SLACK):
-                raise UserError(
-                    f"{source.name} unpacks to far more than text ever does",
-                    got=f"{size:,} bytes out of {stored:,}, more than {MOST_RATIO} : 1",
-                    fix="leave this file out",
-                )
-            yield source, number, size
+            size = _unpacked(group, columns)
+            _refuse_bomb(source, size, _stored(group, columns))
+            yield _RowGroup(source, number, size, (number + 1) / count)
+
+
+def _chunks(group: Any, columns: Fields) -> list[Any]:
+    all_chunks = map(group.column, range(group.num_columns))
+    return [chunk for chunk in all_chunks if chunk.path_in_schema in _names(columns)]
+
+
+def _names(columns: Fields) -> tuple[str, ...]:
+    return columns.text, columns.id, columns.title
+
+
+def _unpacked(group: Any, columns: Fields) -> int:
+    return sum(chunk.total_uncompressed_size for chunk in _chunks(group, columns))
+
+
+def _stored(group: Any, columns: Fields) -> int:
+    return sum(chunk.total_compressed_size for chunk in _chunks(group, columns))
+
+
+def _refuse_bomb(source: Source, size: int, stored: int) -> None:
+    if size > MOST_RATIO * (stored + archive.RATIO_SLACK):
+        raise UserError(
+            f"{source.name} unpacks to far more than text ever does",
+            got=f"{size:,} bytes out of {stored:,}, more than {MOST_RATIO} : 1",
+            fix="leave this file out",
+        )
 
 
 def _check_strings(source: Source, column: str, schema: Any) -> None:
@@ -105,40 +140,36 @@ def _check_strings(source: Source, column: str, schema: Any) -> None:
 
     kind = schema.field(column).type
     kind = kind.value_type if kinds.is_dictionary(kind) else kind
-    tests = (
-        kinds.is_string,
-        kinds.is_large_string,
-        kinds.is_string_view,
-        kinds.is_binary,
-        kinds.is_large_binary,
-    )
-    if not any(test(kind) for test in tests):
+    fit = ("string", "large_string", "string_view", "binary", "large_binary")
+    if not any(getattr(kinds, f"is_{name}")(kind) for name in fit):
         texts = [f.name for f in schema if kinds.is_string(f.type) or kinds.is_large_string(f.type)]
         raise UserError(
             f"column {column!r} of {source.name} holds no text",
             got=str(kind),
-            fix=f"set text to one of: {', '.join(texts)}" if texts else "choose another file",
+            fix=f"give --text and one of: {', '.join(texts)}" if texts else "choose another file",
         )
 
 
-def _parts(sources: Sequence[Source], columns: Columns) -> Iterator[Part]:
+def _parts(sources: Sequence[Source], columns: Fields) -> Iterator[Part]:
     """Neighbouring row groups together, up to the size of a part."""
+    total = max(1, sum(source.size for source in sources))
+    begin = dict(zip(sources, accumulate((s.size for s in sources), initial=0), strict=False))
     groups = (group for source in sources for group in _row_groups(source, columns))
-    for batch in archive.group(groups, lambda group: group[2], PART):
+    for batch in archive.group(groups, lambda group: group.size, PART):
         slices: list[Slice] = []
         used: list[Source] = []
-        for source, number, _ in batch:
-            if slices and used[-1] == source:
-                slices[-1] = slices[-1]._replace(stop=number + 1)
+        for group in batch:
+            if slices and used[-1] == group.source:
+                slices[-1] = slices[-1]._replace(stop=group.number + 1)
             else:
-                slices.append(Slice(source.path, number, number + 1))
-                used.append(source)
-        yield Part(used[0].name, slices=tuple(slices), context=tuple(used))
+                slices.append(Slice(group.source.path, group.number, group.number + 1))
+                used.append(group.source)
+        share = min(1, (begin[used[-1]] + used[-1].size * batch[-1].share) / total)
+        yield Part(used[0].name, slices=tuple(slices), context=tuple(used), share=share)
 
 
-def _documents(part: Part, columns: Columns, tally: Counter[str]) -> Iterator[Document]:
+def _documents(part: Part, columns: Fields, tally: Counter[str]) -> Iterator[Document]:
     for piece, source in zip(part.slices, part.context, strict=True):
-        ids: set[str] = set()
         for row, text, given, title in _rows(source, piece, columns):
             if text is None:
                 tally["no text"] += 1
@@ -146,7 +177,7 @@ def _documents(part: Part, columns: Columns, tally: Counter[str]) -> Iterator[Do
                 tally[TOO_LARGE] += 1
             else:
                 yield Document(
-                    unique_id(source.name, row, given, ids),
+                    columns.id_of(source.name, row, given),
                     decode(text, tally),
                     source.name,
                     storable(title, Counter()) if isinstance(title, str) else None,
@@ -154,35 +185,48 @@ def _documents(part: Part, columns: Columns, tally: Counter[str]) -> Iterator[Do
 
 
 def _rows(
-    source: Source, piece: Slice, columns: Columns
+    source: Source, piece: Slice, columns: Fields
 ) -> Iterator[tuple[int, bytes | None, object, object]]:
     """(row number, text, id, title) of the row groups of a slice, a few megabytes at a time."""
-    import pyarrow as pa
-
-    with _parquet(source) as file:
-        stop = file.metadata.num_row_groups if piece.stop is None else piece.stop
+    with _parquet(source) as parquet:
+        file = parquet()
+        stop = file.num_row_groups if piece.stop is None else piece.stop
         groups = [file.metadata.row_group(number) for number in range(stop)]
         row = 1 + sum(group.num_rows for group in groups[: piece.start])
-        rows = sum(group.num_rows for group in groups[piece.start :])
-        size = sum(group.total_byte_size for group in groups[piece.start :])
-        batches = file.iter_batches(
-            batch_size=max(1, min(1000, rows * BATCH // max(1, size))),
+        groups = groups[piece.start :]
+        sizes = [_unpacked(group, columns) for group in groups]
+        stored, unpacked = sum(_stored(group, columns) for group in groups), 0
+        most = sum(group.num_rows for group in groups) * BATCH // max(1, sum(sizes))
+        small = max(sizes, default=0) <= MOST_CODED
+        coded = [columns.text] if small else []
+        batches = parquet(metadata=file.metadata, read_dictionary=coded).iter_batches(
+            batch_size=max(1, min(1000 if small else ROWS_AT_ONCE, most)),
             row_groups=list(range(piece.start, stop)),
-            columns=[name for name in file.schema_arrow.names if name in columns],
+            columns=[name for name in file.schema_arrow.names if name in _names(columns)],
             use_threads=False,  # the engine has a worker per core already
         )
         for batch in batches:
             table = {name: batch.column(name) for name in batch.schema.names}
-            text = table[columns.text]
-            if pa.types.is_dictionary(text.type):
-                text = text.dictionary_decode()
-            # as bytes: nothing has checked that they are UTF-8
-            texts = text.cast(pa.large_binary()).to_pylist()
+            texts = _texts(table[columns.text])
+            unpacked += sum(len(text) for text in texts if text is not None)
+            _refuse_bomb(source, unpacked, stored)
             nothing = [None] * len(texts)
             ids = _plain(table.get(columns.id), nothing)
             titles = _plain(table.get(columns.title), nothing)
             yield from zip(range(row, row + len(texts)), texts, ids, titles, strict=True)
             row += len(texts)
+
+
+def _texts(column: Any) -> list[bytes | None]:
+    """As bytes: nothing has checked that they are UTF-8. What is stored once is one object."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return list(column.cast(pa.large_binary()).to_pylist())
+    used = column.indices.unique().drop_null()
+    values = column.dictionary.take(used).cast(pa.large_binary()).to_pylist()
+    by_place = {None: None, **dict(zip(used.to_pylist(), values, strict=True))}
+    return [by_place[place] for place in column.indices.to_pylist()]
 
 
 def _plain(column: Any, nothing: list[None]) -> Sequence[object]:
@@ -193,28 +237,17 @@ def _plain(column: Any, nothing: list[None]) -> Sequence[object]:
 
 
 @dataclass(frozen=True)
-class Parquet:
+class Parquet(Fields):
     """Parquet files, or folders of them, with a column of text."""
-
-    text: str = "text"
-    """The column that holds the text."""
-    id: str = "id"
-    """The column that names the document within its file, if there is one."""
-    title: str = "title"
-    """The column that holds the title, if there is one."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""
         files = archive.expand(sources, (".parquet",))
-        yield from _parts([Source(path, name) for path, name in files], self._columns)
+        yield from _parts([Source(path, name, path.stat().st_size) for path, name in files], self)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """The documents of a part."""
-        yield from _documents(part, self._columns, tally)
-
-    @property
-    def _columns(self) -> Columns:
-        return Columns(self.text, self.id, self.title)
+        yield from _documents(part, self, tally)
 
 
 class Resolved(NamedTuple):
@@ -222,47 +255,37 @@ class Resolved(NamedTuple):
 
     name: str
     revision: str
-    files: tuple[tuple[Source, int], ...]
-    """Each file and its size in bytes."""
+    files: tuple[Source, ...]
 
 
 @dataclass(frozen=True)
-class Hub:
+class Hub(Parquet):
     """A Parquet data set of the Hugging Face Hub by name, or a local copy of one by its folder.
 
     Nothing is downloaded as a whole. The revision is resolved to a commit once, so that all parts
-    come from the same state of the data set.
+    come from the same state of the data set; `--revision` and a commit pins it, so that later runs
+    read that state, too. A local copy is known by the hashes of its files.
     """
 
-    config: str | None = None
-    """The configuration: the folder that holds its files, e.g. 20231101.en."""
+    subset: str | None = None
+    """The subset (configuration): the folder that holds its files, e.g. 20231101.en."""
     split: str = "train"
     """The split: the beginning of the names of its files, or their folder."""
     revision: str | None = None
     """A branch, tag or commit; the main branch if not given."""
-    text: str = "text"
-    """The column that holds the text."""
-    id: str = "id"
-    """The column that names the document within its file, if there is one."""
-    title: str = "title"
-    """The column that holds the title, if there is one."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""
-        files = [source for name in sources for source, _ in self.resolve(name).files]
-        yield from _parts(files, Columns(self.text, self.id, self.title))
-
-    def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
-        """The documents of a part."""
-        yield from _documents(part, Columns(self.text, self.id, self.title), tally)
+        names = dict.fromkeys(sources)  # one that is named twice would give its ids twice
+        yield from _parts([file for name in names for file in self.resolve(name).files], self)
 
     def fingerprints(self, sources: Sequence[Path]) -> list[dict[str, Any]]:
-        """The commit of each data set, and its files with their sizes."""
+        """The commit of each data set, and its files."""
         return [
             {
                 "name": resolved.name,
                 "revision": resolved.revision,
-                "files": [{"name": file.name, "bytes": size} for file, size in resolved.files],
+                "files": [_fingerprint(file) for file in resolved.files],
             }
             for resolved in map(self.resolve, sources)
         ]
@@ -273,14 +296,20 @@ class Hub:
         local = source.is_dir()
         try:
             files, root, commit = _local(source) if local else _remote(name, self.revision)
-            found = choose_files(files, name, self.config, self.split)
+            found = choose_files(files, name, self.subset, self.split)
         except _reading_errors() as error:
             raise _unreachable(name, self.revision, error) from error
         chosen = (
-            (Source(Path(root) / path, f"{name}/{path}", remote=not local), size)
+            Source(Path(root) / path, f"{name}/{path}", size, remote=not local)
             for path, size in found
         )
         return Resolved(name, commit, tuple(chosen))
+
+
+def _fingerprint(file: Source) -> dict[str, Any]:
+    """A commit says all about a remote file; one that is here is hashed."""
+    known = {"name": file.name, "bytes": file.size}
+    return known if file.remote else {**known, "sha256": sha256_of(file.path)}
 
 
 def _local(folder: Path) -> tuple[list[tuple[str, int]], str, str]:
@@ -289,6 +318,7 @@ def _local(folder: Path) -> tuple[list[tuple[str, int]], str, str]:
     return list_parquet(fsspec.filesystem("file"), folder.as_posix()), folder.as_posix(), ""
 
 
+@lru_cache  # asked for the fingerprints and again for the parts: both must mean the same commit
 def _remote(name: str, revision: str | None) -> tuple[list[tuple[str, int]], str, str]:
     try:
         from huggingface_hub import HfApi, HfFileSystem
@@ -314,7 +344,7 @@ def list_parquet(filesystem: Any, root: str) -> list[tuple[str, int]]:
 def _unreachable(name: str, revision: str | None, error: BaseException) -> UserError:
     kind = type(error).__name__
     if "NotFound" in kind or isinstance(error, ValueError):
-        fix = "check the name (owner/name), the revision, and whether you may read it"
+        fix = "check the name (owner/name), --revision, and whether you may read it"
     elif "Gated" in kind:
         fix = "accept its conditions on its page, then log in with `hf auth login`"
     else:
@@ -324,33 +354,30 @@ def _unreachable(name: str, revision: str | None, error: BaseException) -> UserE
 
 
 def choose_files(
-    files: Sequence[tuple[str, int]], name: str, config: str | None, split: str
+    files: Sequence[tuple[str, int]], name: str, subset: str | None, split: str
 ) -> list[tuple[str, int]]:
-    """The files of a configuration and split, by the Hub's naming: `config/split-00000-of-00002`,
-    `data/split-*`, `split/*`, `config/split/*`; files that name no split at all are `train`.
+    """The files of a subset and split, by the Hub's naming: `subset/split-00000-of-00002`,
+    `data/split-*`, `split/*`, `subset/split/*`; files that name no split at all are `train`.
     """
     if not files:
         raise UserError(
             f"data set {name} has no Parquet files",
             got="none in the repository",
-            fix="try the revision refs/convert/parquet, which the Hub makes for many data sets",
+            fix="try --revision refs/convert/parquet, which the Hub makes for many data sets",
         )
     splits = {path: _split_of(path) for path, _ in files}
-    configs = sorted({_config_of(path, splits[path]) for path in splits} - {""})
-    if config is None and len(configs) > 1:
-        shown = ", ".join(configs[:20]) + (", …" if len(configs) > 20 else "")
-        raise UserError(
-            f"data set {name} has several configurations",
-            got=shown,
-            fix="set config to one of them",
-        )
-    if config is not None and config not in configs:
-        raise missing_field(name, "configuration", "config", config, configs or ["(none)"])
-    mine = [f for f in files if config is None or _config_of(f[0], splits[f[0]]) == config]
+    subsets = sorted({_subset_of(path, splits[path]) for path in splits} - {""})
+    if subset is None and len(subsets) > 1:
+        shown = ", ".join(subsets[:20]) + (", …" if len(subsets) > 20 else "")
+        what = f"data set {name} has several subsets"
+        raise UserError(what, got=shown, fix="give --subset and one of them")
+    if subset is not None and subset not in subsets:
+        raise missing(name, "subset", "--subset", subset, subsets or ["(none)"])
+    mine = [f for f in files if subset is None or _subset_of(f[0], splits[f[0]]) == subset]
     chosen = [file for file in mine if splits[file[0]] == split]
     if not chosen:
         there = sorted({splits[path] for path, _ in mine})
-        raise missing_field(name, "split", "split", split, there)
+        raise missing(name, "split", "--split", split, there)
     return chosen
 
 
@@ -367,7 +394,7 @@ def _split_of(path: str) -> str:
     return folder if _USUAL.fullmatch(folder) else "train"
 
 
-def _config_of(path: str, split: str) -> str:
+def _subset_of(path: str, split: str) -> str:
     """The folders of a path that are neither the split nor the customary `data`."""
     folders = [step for step in PurePosixPath(path).parent.parts if step not in (split, "data")]
     return "/".join(folders)

@@ -8,7 +8,7 @@ Python 3.11.10, searches them in quadratic time (CVE-2024-6232).
 import tarfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
@@ -16,12 +16,14 @@ from electrify.corpora import archive
 from electrify.corpora.archive import COMPRESSED, LIMIT, PACKED_GAIN, PART, Truncated
 from electrify.corpora.clean import decode
 from electrify.corpora.document import Document, Part, Slice
-from electrify.corpora.plaintext import EMPTY, TOO_LARGE, TRUNCATED
+from electrify.corpora.troubles import EMPTY, TOO_LARGE, TRUNCATED
 from electrify.errors import UserError
 
 ARCHIVES = (".tar", *COMPRESSED)  # the inner ones are named `…_data.xz`, without .tar
 DEEPEST = 2
-MOST_INLINE = 64_000_000  # bytes of an inner archive held in memory; the real ones have about 1 MB
+# Bytes of an inner archive that the parent hands on packed; of a larger one it hands on the texts.
+# The real ones have about 1 MB.
+MOST_INLINE = PART
 MOST_HEADER = 1 << 20  # bytes of an extended header, the rest of it is skipped
 NAME_SHOWN = 200
 
@@ -220,7 +222,8 @@ class _Piece(NamedTuple):
 
 
 def _weight(piece: _Piece) -> int:
-    return (piece.stop - piece.start) * (1 if piece.name.lower().endswith(".txt") else PACKED_GAIN)
+    size = len(piece.data) or piece.stop - piece.start
+    return size * (1 if piece.name.lower().endswith(".txt") else PACKED_GAIN)
 
 
 def _kind(name: str) -> str:
@@ -228,29 +231,37 @@ def _kind(name: str) -> str:
     return "text" if lower.endswith(".txt") else "archive" if lower.endswith(ARCHIVES) else ""
 
 
-def _trouble(member: Member, most: int) -> str | None:
+def _trouble(member: Member) -> str | None:
     """Why a member is not to be read, or None if it is."""
     if member.not_read is not None:
         return member.not_read
     kind = _kind(member.name)
     if not kind:
         return "not a .txt file"
-    return TOO_LARGE if member.size > (LIMIT if kind == "text" else most) else None
+    return TOO_LARGE if kind == "text" and member.size > LIMIT else None
 
 
 def _pieces(name: str, source: _Input, inline: bool) -> Iterator[_Piece]:
     """The files of an outer archive: where they are, or (`inline`) what is in them."""
     try:
         for member in members(source):
-            trouble = _trouble(member, MOST_INLINE if inline else 1 << 62)
+            trouble = _trouble(member)
             if trouble is not None:
                 yield _Piece(trouble=trouble)
                 continue
             start = source.tell()
-            data = source.read(member.size) if inline else b""
             label = f"{name}:{member.number}:{member.name}"
-            if not inline or len(data) == member.size or _kind(member.name) == "archive":
-                yield _Piece(label, start, start + member.size, data)
+            if not inline:
+                yield _Piece(label, start, start + member.size)
+            elif member.size <= MOST_INLINE:
+                data = source.read(member.size)
+                if len(data) == member.size or _kind(member.name) == "archive":
+                    yield _Piece(label, start, start + member.size, data)
+            else:
+                tally: Counter[str] = Counter()
+                for text_name, text in _of_file(label, source, member.size, 2, tally):
+                    yield _Piece(text_name, data=text)
+                yield from (_Piece(trouble=trouble) for trouble in tally.elements())
     except Truncated:
         yield _Piece(trouble=TRUNCATED)
 
@@ -264,18 +275,19 @@ class OpenWebText:
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""
         files = archive.expand(sources, ARCHIVES)
+        total, done = max(1, sum(path.stat().st_size for path, _ in files)), 0
         for batch in archive.group(files, lambda file: _file_weight(file[0])):
             path, name = batch[0]
             if path.suffix.lower() in COMPRESSED and archive.text_bytes(path) <= PART:
+                done += sum(path.stat().st_size for path, _ in batch)
                 slices = tuple(Slice(path) for path, _ in batch)
-                yield Part(name, slices=slices, context=tuple(name for _, name in batch))
-            elif path.suffix.lower() in COMPRESSED:
-                blocks = archive.read_blocks(path)
-                yield from _outer_parts(path, name, _Stream(blocks), inline=True)
-            else:
-                with archive.open_source(path) as file:
-                    window = _Window(file, 0, path.stat().st_size)
-                    yield from _outer_parts(path, name, window, inline=False)
+                names = tuple(name for _, name in batch)
+                yield Part(name, slices=slices, context=names, share=done / total)
+                continue
+            with archive.open_source(path) as file:
+                for part in _outer_parts(path, name, file):
+                    yield replace(part, share=min(1, (done + file.tell()) / total))
+            done += path.stat().st_size
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """The documents of a part."""
@@ -291,7 +303,13 @@ def _file_weight(path: Path) -> int:
     return archive.text_bytes(path) if path.suffix.lower() in COMPRESSED else PART
 
 
-def _outer_parts(path: Path, name: str, source: _Input, inline: bool) -> Iterator[Part]:
+def _outer_parts(path: Path, name: str, file: BinaryIO) -> Iterator[Part]:
+    """The parts of a large archive: where its files are or, if it is packed, what is in them."""
+    suffix = path.suffix.lower()
+    inline = suffix in COMPRESSED
+    source: _Input = _Window(file, 0, path.stat().st_size)
+    if inline:
+        source = _Stream(archive.decompress(file, suffix, path.name))
     try:
         for batch in archive.group(_pieces(name, source, inline), _weight):
             troubles = tuple(piece.trouble for piece in batch if piece.trouble)
@@ -358,7 +376,7 @@ def _of_archive(
 ) -> Iterator[tuple[str, bytes]]:
     try:
         for member in members(source):
-            trouble = _trouble(member, 1 << 62)
+            trouble = _trouble(member)
             if trouble is None:
                 label = f"{name}:{member.number}:{member.name}"
                 yield from _of_file(label, source, member.size, depth + 1, tally)

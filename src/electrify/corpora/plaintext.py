@@ -1,7 +1,6 @@
 """Plain text and JSON lines, as files or folders, packed or not."""
 
 import codecs
-import difflib
 import json
 import re
 from collections import Counter
@@ -11,19 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.archive import COMPRESSED, LIMIT, PART, Truncated
+from electrify.corpora.archive import LIMIT, PART, Truncated, packed
 from electrify.corpora.clean import decode, storable
 from electrify.corpora.document import Document, Part, Slice
+from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED, missing
 from electrify.errors import UserError
 
-TRUNCATED = "source truncated"
-TOO_LARGE = "document too large"
-EMPTY = "empty file"
-
-
-def packed(*suffixes: str) -> tuple[str, ...]:
-    """Each suffix alone and with that of every compression."""
-    return tuple(suffix + end for suffix in suffixes for end in ("", *COMPRESSED))
+SOME = 2_000_000  # bytes that a worker cuts off a file at a time
 
 
 class Chunk(NamedTuple):
@@ -98,16 +91,15 @@ def fold_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     yield _fold(kept)
 
 
-def _chunks(
-    blocks: Iterable[bytes], boundary: bytes, count: Callable[[bytes], int]
-) -> Iterator[Chunk]:
+def _chunks(blocks: Iterable[bytes], boundary: bytes, size: int) -> Iterator[Chunk]:
     first = 1
-    for data, left_out in archive.cut(blocks, boundary, PART, LIMIT):
+    for data, left_out in archive.cut(blocks, boundary, size, LIMIT):
         yield Chunk(data, first, left_out)
-        first += count(data) + left_out
+        first += data.count(boundary) + left_out
 
 
-# How a kind cuts a file into chunks; the second argument is told how far the file is read.
+# How a kind cuts a file into chunks: of the size of a part where the second argument is told how
+# far the file is read, smaller ones for a worker that takes them one after another.
 _Cutter = Callable[[Path, Callable[[int], None] | None], Iterator[Chunk]]
 
 
@@ -194,7 +186,7 @@ class Text:
 
 def _text_chunks(path: Path, at: Callable[[int], None] | None) -> Iterator[Chunk]:
     blocks = _without_first_line_end(fold_lines(as_utf8(archive.read_blocks(path, at))))
-    return _chunks(blocks, b"\n\n", lambda data: data.count(b"\n\n"))
+    return _chunks(blocks, b"\n\n", PART if at else SOME)
 
 
 def _without_first_line_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -208,38 +200,61 @@ def _without_first_line_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _whole_files(part: Part, tally: Counter[str]) -> Iterator[Document]:
     for piece, name in zip(part.slices, part.context, strict=True):
-        held = bytearray()
         try:
-            for block in as_utf8(archive.read_blocks(piece.path)):
-                held += block
-                if len(held) > LIMIT:
-                    break
+            data = archive.read_whole(as_utf8(archive.read_blocks(piece.path)), LIMIT)
         except Truncated:
-            tally[TRUNCATED] += 1
+            tally.update((TRUNCATED, CUT))
             continue
-        lines = bytes(held).replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\0", b"")
-        if len(held) > LIMIT:
+        if data is None:
             tally[TOO_LARGE] += 1
-        elif text := decode(lines, tally).strip():
+            continue
+        lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\0", b"")
+        if text := decode(lines, tally).strip():
             yield Document(name, text, name)
         else:
             tally[EMPTY] += 1
 
 
 @dataclass(frozen=True)
-class JsonLines:
-    """One JSON object per line: .jsonl, .ndjson or .json files, packed or not."""
+class Fields:
+    """Which fields of a row make a document."""
 
     text: str = "text"
-    """The field that holds the text."""
+    """The field (in a table: the column) that holds the text."""
     id: str = "id"
-    """The field that names the document within its file, if there is one."""
+    """The field that identifies a row, if there is one; it becomes the end of the document's id."""
     title: str = "title"
     """The field that holds the title, if there is one."""
 
+    def id_of(self, name: str, row: int, given: object) -> str:
+        """`name:row`, which is unique, and what the data calls it: that need not be."""
+        if isinstance(given, bool) or not isinstance(given, str | int):
+            return f"{name}:{row}"
+        return f"{name}:{row}:{storable(str(given)[:200], Counter())}"
+
+
+@dataclass(frozen=True)
+class JsonLines(Fields):
+    """One JSON object per line: .jsonl or .ndjson files, packed or not.
+
+    A .json file counts too if it is named, or if its lines are objects with the field of the text.
+    """
+
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""
-        yield from _parts(archive.expand(sources, packed(".jsonl", ".ndjson", ".json")), _lines)
+        files = archive.expand(sources, packed(".jsonl", ".ndjson", ".json"))
+        self._refuse_if_none_has_text(files)
+        others = [
+            file
+            for file in files
+            if file[0] not in sources
+            and file[0].name.lower().endswith(packed(".json"))
+            and not self._every_line_has_text(file[0])
+        ]
+        if others:
+            troubles = (OTHER_JSON,) * len(others)
+            yield Part(others[0][1], context=Stretch("", 1), troubles=troubles, share=0)
+        yield from _parts([file for file in files if file not in others], _lines)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """The documents of a part."""
@@ -248,18 +263,10 @@ class JsonLines:
                 yield from self._of_lines(name, chunk, tally)
 
     def _of_lines(self, name: str, chunk: Chunk, tally: Counter[str]) -> Iterator[Document]:
-        fields: dict[str, None] = {}  # a set that keeps its order
-        ids: set[str] = set()
-        lines, found = 0, False
         for row, line in enumerate(chunk.data.split(b"\n"), chunk.first):
-            if not line.strip():
-                continue
-            lines += 1
-            record = _json_object(line, tally)
+            record = _json_object(line, tally) if line.strip() else None
             if record is None:
                 continue
-            fields.update(dict.fromkeys(record) if len(fields) < 100 else {})
-            found = found or self.text in record
             if self.text not in record:
                 tally["no text field"] += 1
             elif not isinstance(text := record[self.text], str):
@@ -269,24 +276,57 @@ class JsonLines:
             else:
                 title = record.get(self.title)
                 yield Document(
-                    unique_id(name, row, record.get(self.id), ids),
+                    self.id_of(name, row, record.get(self.id)),
                     storable(text, tally),
                     name,
                     storable(title, Counter()) if isinstance(title, str) else None,
                 )
-        if chunk.first == 1 and lines and not found:
-            if not fields:
-                raise UserError(
-                    f"{name} is not JSON lines",
-                    got=f"{lines:,} lines, none of them a JSON object",
-                    fix="put one JSON object on each line, or choose another kind of corpus",
-                )
-            raise missing_field(name, "field", "text", self.text, list(fields))
+
+    def _refuse_if_none_has_text(self, files: Sequence[tuple[Path, str]]) -> None:
+        """A look at the beginning of each file, until one has the field."""
+        first, fields = "", dict[str, None]()  # a set that keeps its order
+        for path, name in files:
+            for record in _beginning(path, PART):
+                if record is not None and self.text in record:
+                    return
+                first = first or name
+                fields.update(dict.fromkeys(record or ()) if len(fields) < 100 else {})
+        if fields:
+            raise missing(first, "field", "--text", self.text, list(fields))
+        if first:
+            raise UserError(
+                f"{first} is not JSON lines",
+                got="lines, but none of them a JSON object",
+                fix="put one JSON object on each line, or choose another kind of corpus",
+            )
+
+    def _every_line_has_text(self, path: Path) -> bool:
+        records = list(_beginning(path, archive.BLOCK))
+        return all(record is not None and self.text in record for record in records)
+
+
+OTHER_JSON = "file is not JSON lines with that field"
+
+
+def _beginning(path: Path, size: int) -> Iterator[dict[str, Any] | None]:
+    """The records of the first `size` bytes or more of a file; None where a line is no object."""
+    chunks = archive.cut(as_utf8(archive.read_blocks(path)), b"\n", archive.BLOCK, LIMIT)
+    read = 0
+    try:
+        for data, _ in chunks:
+            for line in data.split(b"\n"):
+                if line.strip():
+                    yield _json_object(line, Counter())
+            read += len(data)
+            if read >= size:
+                return
+    except Truncated:  # that is counted when the file is read
+        return
 
 
 def _lines(path: Path, at: Callable[[int], None] | None) -> Iterator[Chunk]:
     blocks = as_utf8(archive.read_blocks(path, at))
-    return _chunks(blocks, b"\n", lambda data: data.count(b"\n"))
+    return _chunks(blocks, b"\n", PART if at else SOME)
 
 
 def _json_object(line: bytes, tally: Counter[str]) -> dict[str, Any] | None:
@@ -302,25 +342,3 @@ def _json_object(line: bytes, tally: Counter[str]) -> dict[str, Any] | None:
         tally["line is not a JSON object"] += 1
         return None
     return record
-
-
-def unique_id(name: str, row: int, given: object, ids: set[str]) -> str:
-    """`name:given` where the data names its documents, `name:row` where it does not."""
-    usable = isinstance(given, str | int) and not isinstance(given, bool)
-    chosen = f"{name}:{storable(str(given), Counter())[:200]}" if usable else f"{name}:{row}"
-    if chosen in ids:
-        chosen = f"{name}:{row}:repeated"
-    ids.add(chosen)
-    return chosen
-
-
-def missing_field(name: str, noun: str, option: str, wanted: str, there: list[str]) -> UserError:
-    """The error for a field or column that a file does not have."""
-    near = difflib.get_close_matches(wanted, there, n=1, cutoff=0.5)
-    return UserError(
-        f"{name} has no {noun} {wanted!r}",
-        got=f"{noun}s {', '.join(there[:20])}",
-        fix=f"did you mean {near[0]!r}? Set {option} to one of them"
-        if near
-        else f"set {option} to one of them",
-    )

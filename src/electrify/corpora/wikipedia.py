@@ -5,8 +5,8 @@ the place its part starts; other streams can only be read in order, so the paren
 both cases a page belongs to the part in which its `<page>` tag starts.
 """
 
+import bz2
 import codecs
-import io
 import mmap
 import re
 from collections import Counter
@@ -16,31 +16,42 @@ from dataclasses import dataclass, replace
 from html import unescape
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from electrify.corpora import archive, wikitext
 from electrify.corpora.document import Document, Part, Slice
+from electrify.corpora.troubles import CUT, NOTE, TOO_LARGE, TRUNCATED
 from electrify.corpora.wikisite import Site, is_disambiguation, is_redirect
 from electrify.errors import UserError
 
 PART = 16 << 20  # bytes of XML
 PACKED_PART = 4 << 20  # the same in bzip2, which packs wikitext about 4 : 1
 LARGEST_STREAM = 32 << 20  # of packed bytes; a larger one is no gain over reading in order
-LARGEST_PAGE = 256 << 20  # with all its revisions; larger ones are left out and counted
+# Of XML; larger pages are left out and counted. Real ones have 2 MB at most (not with all their
+# revisions, but such dumps are not meant here), and eight parts are held at once, within 1 GB.
+LARGEST_PAGE = 32 << 20
 LARGEST_HEADER = 4 << 20
 TAIL = 1024  # bytes at the end in which a whole dump has its closing tag
-CUT = "source truncated"
+DAMAGED = NOTE + "source damaged"  # once for each bzip2 stream that is
 
 SUFFIXES = (".xml", *archive.COMPRESSED)
-_INDEX_SUFFIXES = tuple(
-    f".txt{suffix}" for suffix in archive.COMPRESSED
-)  # beside multistream dumps
+# What lies beside multistream dumps.
+_INDEX_SUFFIXES = tuple(f".txt{suffix}" for suffix in archive.COMPRESSED)
 _BYTE_ORDERS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be",
                 b"<\0": "utf-16-le", b"\0<": "utf-16-be"}  # fmt: skip
-_STREAM = re.compile(
-    rb"BZh[1-9]1AY&SY"
-)  # header of a bzip2 stream, magic number of its first block
+# The header of a bzip2 stream, then the magic number of its first block, or of its end.
+_PIECE = 8192  # bytes given to a bzip2 decoder at once: where it fails, what they hold is lost
+_STREAM = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 _OPENING, _CLOSING, _LAST = b"<page>", b"</page>", b"</mediawiki>"
+_FAULT = b"<page><fault/></page>"  # stands where bytes are missing, so that no page bridges a gap
+
+
+class _Dump(NamedTuple):
+    """What a worker must know of the dump that its part belongs to."""
+
+    site: Site
+    prefix: str
+    """What stands before page ids: two dumps may use the same ones."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +70,22 @@ class Wikipedia:
         ]
         done, total = 0, sum(size for *_, size in files) or 1
         for path, name, size in files:
-            for part in _parts_of(path, name):
+            for part in _parts_of(path, name, f"{name}:" if len(files) > 1 else ""):
                 yield replace(part, share=(done + size * (part.share or 0)) / total)
             done += size
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """The articles of a part; redirects, other namespaces and so on are counted in `tally`."""
         for page in chain(_pages(part.data), _sliced_pages(part.slices, tally)):
-            article = _article(page, part.context)
+            dump: _Dump = part.context
+            article = _article(page, dump.site)
             if isinstance(article, str):
                 tally[article] += 1
                 continue
-            text = wikitext.clean(article.wikitext, article.title, part.context, self.headings)
+            text = wikitext.clean(article.wikitext, article.title, dump.site, self.headings)
             if text:
-                yield Document(article.id, text, source=part.source, title=article.title)
+                name = dump.prefix + article.id
+                yield Document(name, text, source=part.source, title=article.title)
             else:
                 tally["empty"] += 1
 
@@ -80,9 +93,9 @@ class Wikipedia:
 # --- cutting, in the parent -----------------------------------------------------------------------
 
 
-def _parts_of(path: Path, name: str) -> Iterator[Part]:
+def _parts_of(path: Path, name: str, prefix: str) -> Iterator[Part]:
     header, encoding = _read_header(path, name)
-    whole = Part(source=name, context=Site.from_header(header))
+    whole = Part(source=name, context=_Dump(Site.from_header(header), prefix))
     if encoding == "utf-8" and path.suffix.lower() not in archive.COMPRESSED:
         yield from _even_parts(path, whole)
     elif encoding == "utf-8" and (starts := _stream_starts(path)):
@@ -133,14 +146,13 @@ def _parts_in_order(path: Path, encoding: str, whole: Part) -> Iterator[Part]:
             for chunk, left_out in archive.cut(blocks, _CLOSING, PART, LARGEST_PAGE):
                 if held:
                     yield held
-                too_long = f"{left_out} page of more than {LARGEST_PAGE >> 20} MB left out"
-                troubles = (too_long,) if left_out else ()
+                troubles = (TOO_LARGE,) * left_out
                 held = replace(whole, data=chunk, troubles=troubles, share=raw.tell() / size)
                 tail = (tail + chunk)[-TAIL:]
         except archive.Truncated:
             is_cut = True
     held = held or whole
-    told = held.troubles + ((CUT,) if is_cut or _LAST not in tail else ())
+    told = held.troubles + ((TRUNCATED,) if is_cut or _LAST not in tail else ())
     yield replace(held, troubles=told, share=1.0)
 
 
@@ -155,7 +167,7 @@ def _even_parts(path: Path, whole: Part) -> Iterator[Part]:
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(0, size - TAIL))
-        troubles = () if _LAST in file.read() else (CUT,)
+        troubles = () if _LAST in file.read() else (TRUNCATED,)
     yield from _slices(path, [*range(0, size, PART), size], whole, troubles)
 
 
@@ -181,10 +193,10 @@ def _grouped_parts(path: Path, starts: list[int], whole: Part) -> Iterator[Part]
     tail, count = b"", 1
     while len(tail) < TAIL and count < len(starts):  # streams may be as short as one byte
         count *= 2
-        tail = b"".join(
-            _until_fault(_unpacked(Slice(path, starts[max(-count, -len(starts))], size)))
-        )
-    troubles = () if _LAST in tail[-TAIL:] else (CUT,)
+        with path.open("rb") as file:
+            file.seek(starts[max(-count, -len(starts))])
+            tail = _unpacked(file.read(), at_end=True, name=path.name)
+    troubles = () if _LAST in tail[-TAIL:] else (TRUNCATED,)
     yield from _slices(path, [*bounds, size], whole, troubles)
 
 
@@ -199,27 +211,56 @@ def _slices(
 # --- reading, in a worker -------------------------------------------------------------------------
 
 
-def _unpacked(where: Slice) -> Iterator[bytes]:
-    """The XML in a slice, unpacked; to the end of the file if the slice has no stop."""
-    with archive.open_source(where.path) as file:
-        file.seek(where.start)
-        raw: BinaryIO = file
-        if where.stop is not None:
-            raw = io.BytesIO(file.read(where.stop - where.start))
-        yield from archive.decompress(raw, where.path.suffix.lower(), where.path.name)
-
-
-def _until_fault(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The blocks before the stream breaks off; the parent has told of it already."""
-    with suppress(archive.Truncated):
-        yield from blocks
+def _following(path: Path, start: int) -> Iterator[bytes]:
+    """The XML from a place on, unpacked, to where the file ends or is damaged."""
+    with archive.open_source(path) as file, suppress(archive.Truncated):
+        file.seek(start)
+        yield from archive.decompress(file, path.suffix.lower(), path.name)
 
 
 def _sliced_pages(slices: tuple[Slice, ...], tally: Counter[str]) -> Iterator[bytes]:
-    for where in slices:
-        inside = b"".join(_until_fault(_unpacked(where)))
-        following = _until_fault(_unpacked(Slice(where.path, where.stop or 0)))
-        yield from _pages(_finish(inside, following, tally))
+    for path, start, stop in slices:
+        with archive.open_source(path) as file:
+            file.seek(start)
+            inside = file.read(-1 if stop is None else stop - start)
+            end = file.tell()
+            at_end = not file.read(1)
+        if path.suffix.lower() == ".bz2":
+            inside = _unpacked(inside, at_end, path.name)
+        yield from _pages(_finish(inside, _following(path, end), tally))
+
+
+def _unpacked(packed: bytes, at_end: bool, name: str) -> bytes:
+    """What bzip2 streams hold. A damaged one gives what it can, then `_FAULT`; the others go on.
+
+    A fault in the last stream of the file is no news: the parent missed the closing tag already.
+    """
+    xml = bytearray()
+    starts = [found.start() for found in _STREAM.finditer(packed)]
+    for start, stop in pairwise([*starts, len(packed)]):
+        stream = bz2.BZ2Decompressor()
+        try:
+            for at in range(start, stop, _PIECE):
+                piece = packed[at : min(stop, at + _PIECE)]
+                while piece or not (stream.needs_input or stream.eof):
+                    xml += stream.decompress(piece, archive.BLOCK)
+                    _refuse_bomb(len(xml), at + len(piece), name)
+                    piece = b""
+            is_whole = stream.eof and not stream.unused_data
+        except (OSError, EOFError):  # bytes that make no sense, or more of them after the end
+            is_whole = False
+        if not is_whole and not (at_end and stop == len(packed)):
+            xml += _FAULT
+    return bytes(xml)
+
+
+def _refuse_bomb(size: int, packed: int, name: str) -> None:
+    if size > archive.MOST_RATIO * (packed + archive.RATIO_SLACK):
+        raise UserError(
+            f"{name} unpacks to far more than text ever does",
+            got=f"{size:,} bytes out of {packed:,}, more than {archive.MOST_RATIO} : 1",
+            fix="leave this file out; if it is genuine, unpack it yourself and give the result",
+        )
 
 
 def _finish(inside: bytes, following: Iterator[bytes], tally: Counter[str]) -> bytes:
@@ -237,10 +278,8 @@ def _finish(inside: bytes, following: Iterator[bytes], tally: Counter[str]) -> b
     while (end := read.find(_CLOSING, searched)) < 0:
         searched = max(last, len(read) - len(_CLOSING) + 1)
         block = next(following, b"")
-        if len(read) > last + LARGEST_PAGE:
-            tally["too long"] += 1
-            block = b""
-        if not block:
+        if not block or len(read) > last + LARGEST_PAGE:
+            tally[TOO_LARGE if block else CUT] += 1
             return bytes(read[:last])
         read += block
     return bytes(read[: end + len(_CLOSING)])
@@ -267,12 +306,14 @@ def _pages(data: bytes) -> Iterator[bytes]:
     """The whole pages in some XML. Text is escaped in it, so a tag is always a tag."""
     start = data.find(_OPENING)
     while start >= 0 and (stop := data.find(_CLOSING, start)) >= 0:
-        yield data[start:stop]
+        yield data[data.rfind(_OPENING, start, stop) : stop]  # one may break off before the next
         start = data.find(_OPENING, stop)
 
 
 def _article(page: bytes, site: Site) -> _Article | str:
     """The article that a page is, or the reason why it is none."""
+    if _FAULT.startswith(page):
+        return DAMAGED
     revisions = page.find(b"<revision")
     head = page[:revisions] if revisions >= 0 else page
     revision = page[max(0, page.rfind(b"<revision")) :]

@@ -112,6 +112,9 @@ _DISAMBIGUATION_WORD = re.compile("__(?:DISAMBIG|BEGRIFFSKLÄRUNG|DISAMB)__")
 # In any language: #WORD [[target]], at the very start, sometimes two words, sometimes a colon.
 _REDIRECT = re.compile(r"\s*#\s?[^\s\[\]{}|<>#*:]+(?:\s[^\s\[\]{}|<>#*:]+)?\s*:?\s*\[\[")
 
+_FILE_NAME = re.compile(
+    r"\.(?:jpe?g|png|gif|svg|tiff?|og[gv]|webm|webp|pdf|djvu|mid|wav)\s*$", re.I
+)
 _NAMESPACE = re.compile(r'<namespace\s[^>]*?key="(-?\d+)"[^>]*>([^<]*)</namespace>')
 _LANGUAGE = re.compile(r"""<mediawiki\s[^>]*?xml:lang=["']([\w-]+)["']""")
 
@@ -152,6 +155,28 @@ class Site:
         """Whether a title is in the main namespace, for dumps that do not say so."""
         prefix, colon, _ = title.partition(":")
         return not colon or normal(prefix) not in self.namespaces
+
+
+def render_link(content: str, site: Site) -> str:
+    """The text of a link, of which "target|text" is given; nothing where it shows none."""
+    target, pipe, text = content.partition("|")
+    if "\n\n" in content:  # never closed: the end belongs to something else
+        head, gap, rest = content.partition("\n\n")
+        return render_link(head, site) + gap + rest
+    text = text.strip("\n")
+    if target.lstrip().startswith(("http://", "https://", "//")):
+        return target.partition(" ")[2] + pipe + text
+    prefix, colon, rest = target.partition(":")
+    if colon:
+        space = normal(prefix)
+        if space in site.files or (_FILE_NAME.search(rest) and space and " " not in space):
+            return ""
+        if space in site.categories or space in LANGUAGES:
+            return ""
+        if not space or space in SISTER_PROJECTS:
+            target = rest.rpartition(":")[2]
+    shown = text if text.strip() else target.lstrip("#").replace("_", " ")
+    return shown.replace("|", "&#124;")
 
 
 def is_redirect(wikitext: str) -> bool:

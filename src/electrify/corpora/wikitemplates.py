@@ -1,15 +1,19 @@
-"""The templates whose arguments are prose: what they show stands in the middle of sentences.
+"""Templates and formulas that are part of sentences, and what they show there.
 
-Every other template is a box, a note or a mark of maintenance, and shows nothing.
+Every other template is a box, a note or a mark of maintenance, and shows nothing. A formula shows
+what can be written in one line of plain text; the others would be TeX, which is no prose.
 """
 
 import re
 from collections.abc import Callable
 
-from electrify.corpora.wikisite import normal
+from electrify.corpora.wikisite import LANGUAGES, normal, words
 
 BREAK = "\v"
 """A line break within what is nested; no dump has this character, as XML forbids it."""
+
+RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+"""Digits and signs as they are in powers."""
 
 Arguments = dict[str, str]
 """A template's arguments by name; those without a name are "1", "2", …"""
@@ -103,6 +107,12 @@ def _since(arguments: Arguments) -> str:
     return " ".join(filter(None, words))
 
 
+def _transcribed(arguments: Arguments) -> str:
+    """{{IPA|ti}}; later wikis name the language first, as in {{IPA|fr|te}}."""
+    first, second = arguments.get("1", ""), arguments.get("2", "")
+    return second if second and first in LANGUAGES else first
+
+
 def _date(arguments: Arguments) -> str:
     year, month, day = (arguments.get(name, "") for name in "123")
     return " ".join(filter(None, (day, _month(month), year)))
@@ -118,6 +128,7 @@ _TABLE: tuple[tuple[str, Renderer], ...] = (
     ("abbr|abbrv|tooltip|h:title|hover", _first("1")),
     ("polytonic|unicode|iast|script/hebrew|script/arabic|script/greek|rtl-lang|hebrew|hayeren|ar"
      "|arabiyyah|arabdin|semxlit", _last),
+    ("ipa|ipa2", _transcribed),
     ("lang|langx|lang2|langue|wikt-lang|lang-en-gb", _first("2", "text")),
     ("audio|color|background color|sort", _first("2")),
     ("transl|transliteration|translit|tlit", _last),
@@ -226,3 +237,88 @@ def render(pieces: list[str], title: str) -> str:
         value = "".join(pieces).partition(":")[2].partition("|")[0]
         return shows({"1": value.strip()})
     return ""
+
+
+# --- formulas -------------------------------------------------------------------------------------
+
+LONGEST_FORMULA = 60  # characters; what is longer is no part of a sentence
+_PLAIN = re.compile(r"(?:[^\W_]|[\s+\-=<>/.,()'*|!]){1,60}")
+_LEFT, _RIGHT = "\x02", "\x03"  # braces that are shown
+_SIGNS = """
+    alpha α beta β gamma γ delta δ epsilon ε varepsilon ε zeta ζ eta η theta θ vartheta θ iota ι
+    kappa κ lambda λ mu μ nu ν xi ξ pi π rho ρ sigma σ tau τ upsilon υ phi φ varphi φ chi χ psi ψ
+    omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ Phi Φ Psi Ψ Omega Ω hbar ℏ ell ℓ
+    partial ∂ nabla ∇ infty ∞ emptyset ∅ varnothing ∅ sum ∑ prod ∏ int ∫ sqrt √ pm ± mp ∓ times ×
+    div ÷ cdot · circ ∘ ast * otimes ⊗ oplus ⊕ cap ∩ cup ∪ setminus ∖ wedge ∧ land ∧ vee ∨ lor ∨
+    neg ¬ lnot ¬ forall ∀ exists ∃ in ∈ notin ∉ subset ⊂ subseteq ⊆ supset ⊃ supseteq ⊇ le ≤ leq ≤
+    ge ≥ geq ≥ ne ≠ neq ≠ ll ≪ gg ≫ lt < gt > equiv ≡ approx ≈ sim ∼ simeq ≃ cong ≅ propto ∝ perp ⊥
+    mid | vert | to → rightarrow → longrightarrow → leftarrow ← leftrightarrow ↔ Rightarrow ⇒
+    implies ⇒ iff ⇔ Leftrightarrow ⇔ mapsto ↦ ldots … dots … cdots … prime ′ langle ⟨ lang ⟨
+    rangle ⟩ rang ⟩ aleph ℵ vdash ⊢ colon :
+    """
+_WORDS = words(
+    "sin cos tan cot sec csc log ln exp lim max min sup inf det gcd ker dim deg arg mod sinh cosh"
+)
+_STYLES = words(
+    "mathbb mathbf mathrm mathit mathcal mathfrak mathsf boldsymbol Bbb rm bf it text textrm textbf"
+    " mbox operatorname left right big Big bigg Bigg displaystyle textstyle limits !"
+)
+_ACCENTS = {"bar": "\u0304", "overline": "\u0305", "hat": "\u0302", "tilde": "\u0303",
+            "vec": "\u20d7", "dot": "\u0307", "ddot": "\u0308"}  # fmt: skip
+_COMMANDS = (
+    dict(re.findall(r"(\w+) (\S)", _SIGNS))
+    | {word: word for word in _WORDS}
+    | dict.fromkeys(_STYLES, "")
+    | dict.fromkeys([*",;: ", "quad", "qquad"], " ")
+    | {"{": _LEFT, "}": _RIGHT, "|": "‖"}
+)
+_COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])")
+_ACCENT = re.compile(rf"\\({'|'.join(_ACCENTS)})\s*(?:\{{([^\W\d_])\}}|([^\W\d_]))")
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_GROUP = re.compile(r"([_^√]?)(?<!frac)(?<!\})\{([^{}]*)\}")
+_POWER = re.compile(r"\^([-+]?\d)|_([^\W_])")
+
+
+def _command(found: re.Match[str]) -> str:
+    shown = _COMMANDS.get(found[1], found[0])
+    return f"{shown} " if found[1] in _WORDS and found.string[found.end() :][:1] == "\\" else shown
+
+
+def _bracketed(term: str) -> str:
+    term = term.strip()
+    return term if term.isalnum() else f"({term})"
+
+
+def _group(found: re.Match[str]) -> str:
+    """x^{10} is x¹⁰, x^{n+1} is x^(n+1), x_{12} is x12; other braces only keep things together."""
+    sign, inside = found[1], found[2].strip()
+    above, over, below = inside.partition(r"\over ")
+    if over:
+        return sign + f"{_bracketed(above)}/{_bracketed(below)}"
+    if sign == "^" and inside.lstrip("+-").isdecimal():
+        return inside.translate(RAISED)
+    if not sign or (sign == "_" and inside.isalnum()):
+        return inside
+    return sign + _bracketed(inside)
+
+
+def formula(tex: str) -> str:
+    r"""A formula in plain text, if it is a simple one; nothing if it is not.
+
+    >>> formula(r"\alpha_1^2 \leq \frac{n+1}{2}")
+    'α1² ≤ (n+1)/2'
+    """
+    if _PLAIN.fullmatch(tex):
+        return tex.strip()
+    if len(tex) > 4 * LONGEST_FORMULA or "[[" in tex:
+        return ""
+    shown = _COMMAND.sub(_command, tex.replace("~", " "))
+    for _ in range(4):  # from the innermost braces outwards
+        shown = _ACCENT.sub(lambda f: (f[2] or f[3]) + _ACCENTS[f[1]], shown)
+        shown = _FRACTION.sub(lambda f: f"{_bracketed(f[1])}/{_bracketed(f[2])}", shown)
+        shown = _GROUP.sub(_group, shown)
+    shown = _POWER.sub(lambda f: f[1].translate(RAISED) if f[1] else f[2], shown)
+    shown = " ".join(shown.split())
+    if len(shown) > LONGEST_FORMULA or not {"\\", "{", "}", "&"}.isdisjoint(shown):
+        return ""
+    return shown.replace(_LEFT, "{").replace(_RIGHT, "}")

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from html import unescape
 
 from electrify.corpora import wikitemplates
-from electrify.corpora.wikisite import LANGUAGES, SISTER_PROJECTS, Site, normal, words
-from electrify.corpora.wikitemplates import BREAK
+from electrify.corpora.wikisite import Site, render_link, words
+from electrify.corpora.wikitemplates import BREAK, RAISED
 
 DEEPEST = 40  # brackets within brackets, as in MediaWiki: bounds how often a character is copied
+LONGEST_LEAD = 20_000  # characters, with an infobox, in which an article names its subject
+_SEAM = "\x01"  # keeps the quotes before a tag from those behind it; XML forbids this character too
 
 # --- comments and tags ----------------------------------------------------------------------------
 
-_PLAIN_FORMULA = re.compile(r"[\w\s+\-=<>/.,()'*|!]{1,60}")
 _MARKUP = {ord(sign): f"&#{ord(sign)};" for sign in "[]{}|<>'=*#:;_!-"}
-_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 
 
 def _nothing(content: str) -> str:
@@ -31,8 +31,7 @@ def _literal(content: str) -> str:
 
 
 def _formula(content: str) -> str:
-    """Variables and simple terms are part of a sentence; TeX is not text."""
-    return _literal(content.strip()) if _PLAIN_FORMULA.fullmatch(content) else ""
+    return _literal(wikitemplates.formula(content.replace(_SEAM, "")))
 
 
 # Elements whose content is not wikitext, and what becomes of it.
@@ -56,9 +55,11 @@ _BLOCK = words(
 _TAGS = dict.fromkeys(_INLINE, "") | dict.fromkeys(_BLOCK, BREAK) | {
     "table": "\n{|\n", "/table": "\n|}\n",
 }  # fmt: skip
+# What is never inside of these: where it is, the element was not closed, but another one was.
+_NEVER_INSIDE = {"ref": "<ref", "math": "<math", "nowiki": "\n=="}
 _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)\b([^<>]*)>")
 _SIMPLE_REF = re.compile(r"<ref\b[^<>]*(?:/>|(?<!/)>[^<]*</ref>)")  # most of them, without a call
-_RAISED_NUMBER = re.compile(r"<sup>([-+−]?\d{1,4})</sup>")
+_RAISED_NUMBER = re.compile(r"<sup>((?:[-+−]|&minus;)?\d{1,4})</sup>")
 
 
 def _drop_comments(text: str) -> str:
@@ -77,9 +78,9 @@ def _drop_comments(text: str) -> str:
 
 
 def _drop_tags(text: str) -> str:
-    text = _SIMPLE_REF.sub("", text)
+    text = _SIMPLE_REF.sub("", text.replace("'<", f"'{_SEAM}<"))
     if "<sup>" in text:
-        text = _RAISED_NUMBER.sub(lambda found: found[1].translate(_RAISED), text)
+        text = _RAISED_NUMBER.sub(lambda found: unescape(found[1]).translate(RAISED), text)
     kept, done = [], 0
     ends: dict[str, tuple[int, int]] = {}  # where each raw element next ends: looked up once
     for tag in _TAG.finditer(text):
@@ -98,12 +99,20 @@ def _drop_tags(text: str) -> str:
             if end < stop:
                 found = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(text, stop)
                 end, after = ends[name] = found.span() if found else (len(text) + 1, 0)
-            # A <ref> that meets another one first was never closed.
-            if end <= len(text) and (name != "ref" or text.find("<ref", stop, end) < 0):
+            if end <= len(text) and not _is_interrupted(name, text, stop, end):
                 left, done = raw(text[stop:end]), after
+            elif name == "math":  # TeX is no text, so the rest of the line (or text) goes, too
+                done = text.find("\n", stop) % (len(text) + 1)
         kept.append(left)
     kept.append(text[done:])
     return "".join(kept)
+
+
+def _is_interrupted(name: str, text: str, start: int, end: int) -> bool:
+    sign = _NEVER_INSIDE.get(name)
+    # The reach is bounded as many elements may share one end; the others find their own kind first.
+    reach = min(end, start + 10_000) if name == "nowiki" else end
+    return sign is not None and text.find(sign, start, reach) >= 0
 
 
 # --- what nests: templates, tables, links ---------------------------------------------------------
@@ -111,32 +120,7 @@ def _drop_tags(text: str) -> str:
 _SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]{}|:\n]+\|)?([^\[\]{}|:\n]+)\]\]")
 _BRACKETS = re.compile(r"(\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?!\}))")
 _LINE_STARTS = " \t:*#;" + BREAK
-_FILE_NAME = re.compile(
-    r"\.(?:jpe?g|png|gif|svg|tiff?|og[gv]|webm|webp|pdf|djvu|mid|wav)\s*$", re.I
-)
 _TEMPLATE, _PARAMETER, _LINK, _TABLE = "{{", "{{{", "[[", "{|"
-
-
-def _render_link(content: str, site: Site) -> str:
-    """The text of a link, of which "target|text" is given; nothing where it shows none."""
-    target, pipe, text = content.partition("|")
-    if "\n\n" in content:  # never closed: the end belongs to something else
-        head, gap, rest = content.partition("\n\n")
-        return _render_link(head, site) + gap + rest
-    text = text.strip("\n")
-    if target.lstrip().startswith(("http://", "https://", "//")):
-        return target.partition(" ")[2] + pipe + text
-    prefix, colon, rest = target.partition(":")
-    if colon:
-        space = normal(prefix)
-        if space in site.files or (_FILE_NAME.search(rest) and space and " " not in space):
-            return ""
-        if space in site.categories or space in LANGUAGES:
-            return ""
-        if not space or space in SISTER_PROJECTS:
-            target = rest.rpartition(":")[2]
-    shown = text if text.strip() else target.lstrip("#").replace("_", " ")
-    return shown.replace("|", "&#124;")
 
 
 def _openings(run: int) -> list[str]:
@@ -153,6 +137,7 @@ class _Nest:
         self.pieces: list[str] = []
         self.open: list[tuple[str, int]] = []
         self.count = dict.fromkeys((_TEMPLATE, _PARAMETER, _LINK, _TABLE), 0)
+        self.has_rows = False  # whether a template or table was not closed, and left its rows
 
     def push(self, kind: str) -> None:
         if len(self.open) < DEEPEST:
@@ -167,6 +152,7 @@ class _Nest:
     def abandon(self) -> None:
         """Give up the innermost bracket: what it holds is text, but for names and attributes."""
         kind, start = self.pop()
+        self.has_rows |= kind in (_TEMPLATE, _TABLE)
         if kind != _LINK and start < len(self.pieces):
             line, newline, rest = self.pieces[start].partition("\n")
             text = "" if kind == _TABLE else line.rpartition("|")[2]
@@ -181,6 +167,7 @@ class _Nest:
         kind, start = self.pop()
         inside = self.pieces[start:]
         if kind == _TEMPLATE and any("\n==" in piece for piece in inside):
+            self.has_rows = True
             return kind  # a section began inside: this template was never closed
         del self.pieces[start:]
         self.pieces.append(self.render(kind, inside))
@@ -188,7 +175,7 @@ class _Nest:
 
     def render(self, kind: str, inside: list[str]) -> str:
         if kind == _LINK:
-            return _render_link("".join(inside), self.site)
+            return render_link("".join(inside), self.site)
         if kind == _TEMPLATE:
             return wikitemplates.render(inside, self.title)
         return "".join(inside).partition("|")[2] if kind == _PARAMETER else ""
@@ -200,7 +187,8 @@ def _starts_line(before: str, at_start: bool) -> bool:
     return bool(newline or at_start) and not indent.strip(_LINE_STARTS)
 
 
-def _settle_brackets(text: str, title: str, site: Site) -> str:
+def _settle_brackets(text: str, title: str, site: Site) -> tuple[str, bool]:
+    """The text without what nests, and whether rows of something unclosed are left in it."""
     parts = _BRACKETS.split("".join(_SIMPLE_LINK.split(text)))
     nest = _Nest(title, site)
     nest.pieces.append(parts[0])
@@ -226,7 +214,7 @@ def _settle_brackets(text: str, title: str, site: Site) -> str:
         nest.pieces.append(after)
     while nest.open:
         nest.abandon()
-    return "".join(nest.pieces)
+    return "".join(nest.pieces), nest.has_rows
 
 
 # --- lines ----------------------------------------------------------------------------------------
@@ -242,13 +230,26 @@ _BOLD = re.compile(r"(?<!')'''(?!')")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _ODD_SPACE = re.compile("[\r\f\x1c-\x1f\x85\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _INVISIBLE = re.compile("[\xad\u200b\u200e\u200f\u2060\ufeff]")
-_PROSE = re.compile(r"(?!https?://\S*$)\W*\w")  # not for lines that are an address or signs alone
+# For lines that are not just an address, a link to another language ("pl:Herbata") or signs.
+_PROSE = re.compile(r"(?!(?:https?|ftp)://\S*$|[a-z]{2,3}(?:-[a-z]{2,9})?:\w[^.:;=?!]{0,60}$)\W*\w")
+_ABSOLUTE = re.compile(r"\|[^\s|=][^|=]{0,40}\|\s*[^\s|-]")
+_CELL = re.compile(r"\|[-+}|]|\|[\w -]{1,40}=|[^|]*\|[^|]*\|")
+_ITALIC = r"(?:[^'\n]|'(?!'))*''[ .]*(?:\n|$)"  # what follows the opening quotes, to the line's end
+_LEADING_NOTES = re.compile(rf"(?:\s*(?::+ *''(?!')[^\n]*(?:\n|$)|''(?!'){_ITALIC}))+")
+_NOTES = re.compile(  # starts with what is fast to find, not with the start of the line
+    r"''(?:(?<=[\n:]'')|(?<=[\n:] ''))(?:(?:see )?(?:the )?(?:main|full) articles?\b|see also\b"
+    rf"|for (?:more|further|a more)\b){_ITALIC}",
+    re.IGNORECASE,
+)
+_LEAD = re.compile(r"'''[^\n()]{0,80}\([^()\n]{0,600}\)")
+_SOUND = re.compile(r"([(,;])\s*[\[/]?\{\{\s*IPA2?\s*\|[^{}]*\}\}[\]/]?(?=\s*[,;)])", re.IGNORECASE)
 
 # What is left where markup was: (only if one of these is there, replace this, by that). The first
 # column is for speed alone. Every repeat is bounded, so that no input makes this slow.
 _TIDY: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     (("(,", "( ", "(;", "(:", "（"), re.compile(r"([(（]) ?(?:[,;:、，；] ?){0,6}"), r"\1"),
     ((" )", ",)", ";)", "）"), re.compile(r"[ ,;、，；]{1,8}([)）])"), r"\1"),
+    (("(see",), re.compile(r" \(see:? ?\)"), ""),
     (("()", "[]", "[ ]", "（）"), re.compile(r" \(\)|^\(\)|（）| \[ ?\]", re.MULTILINE), ""),
     ((" ,", " .", " ;"), re.compile(r" (?=,|[.;](?:\s|$))"), ""),
     ((",,", ", ,"), re.compile(r",(?: ?,){1,6}"), ","),
@@ -281,22 +282,28 @@ def _heading(line: str) -> tuple[int, str, str] | None:
     return level, title.strip(), after.lstrip("= ")
 
 
-def _is_row(line: str) -> bool:
-    """Whether a line is what an unclosed table or template leaves."""
-    return line.startswith("|") or (line.startswith("!") and ("!!" in line or "|" in line))
+def _is_row(line: str, has_rows: bool) -> bool:
+    """Whether a line is of a table or template, not one with |x| or a sentence after a bar."""
+    if line.startswith("!"):
+        return "!!" in line or "|" in line
+    is_prose = _ABSOLUTE.match(line) or (
+        line.endswith((".", "?", ":")) and line.count(" ") > 7 and not _CELL.match(line)
+    )
+    return line.startswith("|") and (has_rows or not is_prose)
 
 
-def _paragraphs(text: str, headings: bool) -> Iterator[str]:
+def _paragraphs(text: str, headings: bool, has_rows: bool) -> Iterator[str]:
     """One paragraph, list item or title at a time; lines in a row are one paragraph."""
     paragraph: list[str] = []
     titles: list[tuple[int, str]] = []  # level and title of those that wait for text to come
     for line in text.split("\n"):
         first, stripped = line[:1], line.strip()
-        if stripped and first not in " *#:;|!-=":
+        is_row = first in ("|", "!") and _is_row(stripped, has_rows)
+        if stripped and (first not in " *#:;|!-=" or (first == "|" and not is_row)):
             paragraph.append(stripped)
             continue
         heading = _heading(stripped) if first == "=" else None
-        item = "" if heading or _is_row(line) else stripped.lstrip("*#:; ")
+        item = "" if heading or is_row else stripped.lstrip("*#:; ")
         if item.startswith("----"):
             item = item.lstrip("-")
         if titles and (paragraph or item):
@@ -318,8 +325,9 @@ def _paragraphs(text: str, headings: bool) -> Iterator[str]:
 
 
 def _tidy(text: str) -> str:
-    if "&" in text:
-        text = _ENTITY.sub(lambda found: unescape(found[0]), text)
+    for _ in range(3):  # some were escaped before they were written
+        if "&" in text:
+            text = _ENTITY.sub(lambda found: unescape(found[0]), text)
     if not text.isascii():
         text = _INVISIBLE.sub("", _ODD_SPACE.sub(" ", text.replace("\xa0", " ")))
     text = text.replace("\t", " ")
@@ -341,14 +349,20 @@ def clean(wikitext: str, title: str, site: Site, headings: bool = False) -> str:
     text = _drop_comments(wikitext)
     if "<" in text:
         text = _drop_tags(text)
-    text = _settle_brackets(text, title, site).replace(BREAK, "\n\n")
+    if lead := _LEAD.search(text, 0, LONGEST_LEAD):  # how the title sounds is not prose
+        text = text[: lead.start()] + _SOUND.sub(r"\1", lead[0]) + text[lead.end() :]
+    text, has_rows = _settle_brackets(text, title, site)
+    text = text.replace(BREAK, "\n\n")
     if "-{" in text:
         text = _VARIANTS.sub(_choose_variant, text)
     text = "".join(_EXTERNAL_LINK.split(text))
     if "__" in text:
         text = _BEHAVIOUR_WORD.sub("", text)
+    if notes := _LEADING_NOTES.match(text):
+        text = text[notes.end() :]
+    text = _NOTES.sub("\n", text)
     if "'''s" in text:
         text = "\n".join(map(_keep_apostrophe, text.split("\n")))
-    for quotes in ("'''''", "'''", "''"):
+    for quotes in ("'''''", "'''", "''", _SEAM):
         text = text.replace(quotes, "")
-    return _tidy("\n".join(_paragraphs(text, headings)))
+    return _tidy("\n".join(_paragraphs(text, headings, has_rows)))

@@ -11,6 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 MOST_WORDS = 1 << 20  # about 200 MB; then the memory starts afresh
+LONGEST_WORD = 32  # longer ones, such as a line of Chinese, do not repeat and are not remembered
 
 # Each cuts at spaces at least, and what it does to a word does not depend on the words beside it.
 CUTS_AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
@@ -63,7 +64,8 @@ class _Words(dict[str, list[int]]):
             ids = [id for run in runs for id in self[run]]
         else:
             ids = self._backend.encode(word, add_special_tokens=False).ids
-        self[word] = ids
+        if len(word) <= LONGEST_WORD:
+            self[word] = ids
         return ids
 
 
@@ -74,6 +76,8 @@ def _spaced(line: str) -> list[str]:
 
 def _glue(tokenizer: dict[str, Any]) -> str | None:
     """What stands before a word when it is asked for alone: "" or " "; None: ask line by line."""
+    if any(not token["special"] for token in tokenizer["added_tokens"]):
+        return None  # they are found before words are, and may hold spaces or punctuation
     steps = _steps(tokenizer["pre_tokenizer"], "pretokenizers")
     normalizers = {step["type"] for step in _steps(tokenizer["normalizer"], "normalizers")}
     if not normalizers <= NORMALIZERS:

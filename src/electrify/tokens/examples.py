@@ -60,6 +60,7 @@ class ElectraBuilder:
         self.carry = overflow == "carry"
         self.target = length
         self._lines: list[list[int]] = []
+        self._start = 0  # where the first of them is still unused
         self._size = 0
 
     def document(self, lines: Iterable[list[int]]) -> Iterator[Example]:
@@ -82,26 +83,47 @@ class ElectraBuilder:
         single = self.rng.random() < ONE_SEGMENT
         # Three places are for special tokens: [CLS] A [SEP] B [SEP].
         budget = NO_BUDGET if single else (self.target - 3) // 2
-        first: list[int] = []
-        second: list[int] = []
-        for line in self._lines:
+        first, second = _Segment(self.length), _Segment(self.length)
+        for number, line in enumerate(self._lines):
+            start = 0 if number else self._start
+            size = len(line) - start
             # Officially a short line may join the first segment after the second has begun. Where
             # the rest is carried on the text must keep its order.
-            in_order = not (self.carry and second)
+            in_order = not (self.carry and second.size)
             if in_order and (
-                not first
-                or len(first) + len(line) < budget
-                or (not second and len(first) < budget and self.rng.random() < 0.5)
+                not first.size
+                or first.size + size < budget
+                or (not second.size and first.size < budget and self.rng.random() < 0.5)
             ):
-                first += line
+                first.add(line, start)
             else:
-                second += line
-        first = first[: self.length - 2]
-        second = second[: max(0, self.length - len(first) - 3)]  # of the length, not of the target
-        self._lines = _after(self._lines, len(first) + len(second)) if self.carry else []
-        self._size = sum(map(len, self._lines))
+                second.add(line, start)
+        kept = first.ids[: self.length - 2]
+        rest = second.ids[: max(0, self.length - len(kept) - 3)]  # of the length, not of the target
+        self._forget(len(kept) + len(rest) if self.carry else self._size)
         self.draw_target()
-        return self.frame.segments(first, second)
+        return self.frame.segments(kept, rest)
+
+    def _forget(self, count: int) -> None:
+        """Drop the first `count` tokens of what waits to be used."""
+        self._size -= count
+        self._start += count
+        while self._lines and self._start >= len(self._lines[0]):
+            self._start -= len(self._lines.pop(0))
+        if not self._lines:
+            self._start = 0
+
+
+class _Segment:
+    """A segment under construction: its full size, and as many of its ids as can be used."""
+
+    def __init__(self, most: int) -> None:
+        self.ids: list[int] = []
+        self.size, self.most = 0, most
+
+    def add(self, line: list[int], start: int) -> None:
+        self.ids += line[start : start + self.most - len(self.ids)]
+        self.size += len(line) - start
 
 
 def electra(
@@ -145,21 +167,13 @@ def packed(
     free = length
     for document in documents:
         text = [token for line in document for token in line]
-        while text:
-            if pieces and free - 2 < min(SHORTEST_PIECE, len(text)):
+        place = 0
+        while place < len(text):
+            if pieces and free - 2 < min(SHORTEST_PIECE, len(text) - place):
                 yield frame.documents(pieces)
                 pieces, free = [], length
-            piece, text = text[: free - 2], text[free - 2 :]
-            pieces.append(piece)
-            free -= len(piece) + 2
+            pieces.append(text[place : place + free - 2])
+            place += len(pieces[-1])
+            free -= len(pieces[-1]) + 2
     if pieces:
         yield frame.documents(pieces)
-
-
-def _after(lines: list[list[int]], count: int) -> list[list[int]]:
-    """What is left of the lines without their first `count` tokens."""
-    for index, line in enumerate(lines):
-        if count < len(line):
-            return [line[count:], *lines[index + 1 :]]
-        count -= len(line)
-    return []

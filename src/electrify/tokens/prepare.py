@@ -28,6 +28,7 @@ from electrify.tokens.examples import Example, Frame, Layout, Overflow
 
 ROW_GROUPS_PER_SHARD = 4  # of 4 million characters each: shards of a few million tokens
 SHORTEST_LENGTH = 8
+LONGEST_LENGTH = 65_535
 COUNTED = ("documents", "examples", "tokens", "text_tokens", "dropped_tokens", "unknown_tokens")
 REPORTED = ("documents", "examples", "tokens", "mean length", "dropped", "unknown")
 
@@ -82,6 +83,7 @@ def prepare(settings: Prepare) -> dict[str, Any]:
     """Make the shards and return their manifest."""
     _check(settings)
     loaded = tokenizer.load(settings.tokenizer)
+    print(f"tokenizer {settings.tokenizer}: {tokenizer.description(loaded)}")
     inputs = [described(folder) for folder in settings.docs]
     identity = {
         "settings": _deciding(settings),
@@ -102,12 +104,12 @@ def prepare(settings: Prepare) -> dict[str, Any]:
         tuple(groups[start : start + ROW_GROUPS_PER_SHARD])
         for start in range(0, len(groups), ROW_GROUPS_PER_SHARD)
     ]
-    records = []
+    records, tokens = [], 0
     with executor(settings.workers) as pool, progress("shards") as update:
         work = partial(_make_shards, job)
         for record in build.make("shards", parts, work, pool, ahead=64):
             records.append(record)
-            tokens = sum(entry["tokens"] for r in records for entry in r["files"])
+            tokens += sum(entry["tokens"] for entry in record["files"])
             update(len(records) / len(parts), f"{tokens / 1e6:,.1f} M tokens")
     summary = _summary(records, settings)
     manifest = build.finish({**summary, "files": [*saved, *summary["files"]]})
@@ -116,18 +118,24 @@ def prepare(settings: Prepare) -> dict[str, Any]:
 
 
 def _check(settings: Prepare) -> None:
-    if settings.length < SHORTEST_LENGTH:
+    if not SHORTEST_LENGTH <= settings.length <= LONGEST_LENGTH:
         raise UserError(
-            "--length is too small",
+            f"--length is too {'small' if settings.length < SHORTEST_LENGTH else 'large'}",
             got=f"{settings.length}",
-            fix=f"at least {SHORTEST_LENGTH}; 128 and 512 are usual",
+            fix=f"{SHORTEST_LENGTH} to {LONGEST_LENGTH:,}; 128 and 512 are usual",
         )
     held_out = settings.validation + settings.test
-    if min(settings.validation, settings.test) < 0 or held_out >= 1:
+    if not (settings.validation >= 0 and settings.test >= 0 and held_out < 1):  # NaN is neither
         raise UserError(
             "--validation and --test are shares of the documents",
             got=f"{settings.validation} and {settings.test}",
             fix="give each 0 or more, and less than 1 together",
+        )
+    if settings.layout == "packed" and settings.overflow == "drop":
+        raise UserError(
+            "the packed layout has nothing to drop",
+            got="--layout packed --overflow drop",
+            fix="leave --overflow out: a document goes on in the next example",
         )
     if not settings.docs:
         raise UserError("no documents given", got="nothing", fix="electrify prepare DOCS --out …")

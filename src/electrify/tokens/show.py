@@ -1,6 +1,6 @@
 """Look at what was made: `electrify show DIR`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,8 +11,8 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from electrify.commit import read_json, verify
-from electrify.corpora.document import read_parquet, row_groups
+from electrify.commit import checked_manifest, read_manifest, verify
+from electrify.corpora.document import documents_at
 from electrify.errors import DamagedError, UserError
 from electrify.tokens import tokenizer
 from electrify.tokens.prepare import report
@@ -20,6 +20,7 @@ from electrify.tokens.store import StoredExample, check_split
 
 COLOURS = ("cyan", "yellow", "green", "magenta")  # of the segments, in turn
 LONGEST_DOCUMENT = 1_500
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,18 @@ class Show:
 
 def show(settings: Show) -> None:
     """Print what is asked for."""
+    if settings.count < 1:
+        raise UserError("--count is too small", got=f"{settings.count}", fix="give 1 or more")
     manifest = _manifest(settings.folder)
     if settings.verify:
         _verify(settings.folder, manifest)
         return
+    if manifest["kind"] not in _SHOWN:
+        raise UserError(
+            f"nothing to show in {settings.folder}",
+            got=manifest["kind"],
+            fix="give a finished folder of documents or shards; --verify checks any",
+        )
     console = Console(soft_wrap=True, highlight=False)
     for item in _SHOWN[manifest["kind"]](settings):
         console.print(item)
@@ -56,14 +65,13 @@ def show(settings: Show) -> None:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
-    manifest = read_json(path) if path.is_file() else {}
-    if manifest.get("kind") not in _SHOWN:
+    if not path.is_file():
         raise UserError(
             f"nothing to show in {folder}",
-            got=manifest.get("kind", "no manifest.json" if folder.is_dir() else "no such folder"),
-            fix="give a finished folder of documents or shards",
+            got="no manifest.json" if folder.is_dir() else "no such folder",
+            fix="give a finished folder that electrify made",
         )
-    return dict(manifest)
+    return checked_manifest(path)
 
 
 def _verify(folder: Path, manifest: dict[str, Any]) -> None:
@@ -79,38 +87,44 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def _documents(settings: Show) -> Iterator[Text]:
-    groups = row_groups(settings.folder)
-    if settings.seed is None:
-        documents = read_parquet(groups)
-    else:
-        rng = Random(settings.seed)
-        documents = (
-            rng.choice(list(read_parquet([rng.choice(groups)]))) for _ in groups and iter(int, 1)
-        )
-    for _, document in zip(range(settings.count), documents, strict=False):
-        heading = " · ".join(filter(None, (document.id, document.title, document.label)))
-        body = document.text[:LONGEST_DOCUMENT]
+    total = read_manifest(settings.folder, "documents")["documents"]
+    for document in documents_at(settings.folder, _chosen(settings, total)):
+        names = dict.fromkeys(filter(None, (document.id, document.title, document.label)))
+        body = _visible(document.text[:LONGEST_DOCUMENT])
         more = len(document.text) - len(body)
-        text = Text(f"{heading}\n", style="bold").append(body, style="not bold")
+        text = Text(_visible(" · ".join(names)) + "\n", style="bold").append(body, style="not bold")
         yield text.append(f"\n… and {more:,} characters more", style="dim") if more else text
+
+
+def _chosen(settings: Show, total: int) -> Sequence[int]:
+    """Which of `total` things to show, in order: the first ones, or a sample without repeats."""
+    count = min(settings.count, total)
+    if settings.seed is None:
+        return range(count)
+    return sorted(Random(settings.seed).sample(range(total), count))
 
 
 def _examples(settings: Show) -> Iterator[Text]:
     examples = check_split(settings.folder, settings.split)
     loaded = tokenizer.load(settings.folder / "tokenizer")
-    count = min(settings.count, len(examples))
-    chosen: Any = range(count)
-    if settings.seed is not None:
-        chosen = sorted(Random(settings.seed).sample(range(len(examples)), count))
-    for index in chosen:
+    for index in _chosen(settings, len(examples)):
         example = examples[index]
         segments = len(example.starts) + 1
-        heading = f"example {index:,} · {len(example.ids)} tokens · {segments} segments"
+        heading = f"example {index:,} · {len(example.ids)} tokens · {_plural(segments, 'segment')}"
         text = Text(f"{heading}\n", style="bold")
         for number, ids in enumerate(_segments(example)):
-            decoded = loaded.backend.decode(ids, skip_special_tokens=False)
+            decoded = _visible(loaded.backend.decode(ids, skip_special_tokens=False))
             text.append(decoded + " ", style=f"not bold {COLOURS[number % len(COLOURS)]}")
         yield text.append(f"\n{example.ids.tolist()}", style="dim") if settings.ids else text
+
+
+def _visible(text: str) -> str:
+    """Text without control characters, which could command the terminal."""
+    return text.translate(_CONTROLS)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _segments(example: StoredExample) -> Iterator[list[int]]:

@@ -29,6 +29,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
 }
 _INDEX = ("offsets", "starts", "start_offsets")
+_STATED = ("examples", "tokens", "index_crc32")  # see shard_entry
 
 
 class StoredExample(NamedTuple):
@@ -158,6 +159,9 @@ class Shards:
         self.folder, self.split = folder, split
         self.manifest = read_manifest(folder, "shards")
         self._entries = [e for e in self.manifest["files"] if e.get("split") == split]
+        for entry in self._entries:
+            if not all(isinstance(entry.get(key), int) for key in _STATED):
+                raise _damaged(folder / "manifest.json", f"a shard without {', '.join(_STATED)}")
         self._ends = np.cumsum([entry["examples"] for entry in self._entries], dtype=np.int64)
         self._open: dict[int, Shard] = {}
 

@@ -71,6 +71,18 @@ def load(source: str | Path) -> LoadedTokenizer:
     return _from_hub(str(source))
 
 
+def description(tokenizer: LoadedTokenizer) -> str:
+    """One line for people: size, what it does to case and accents, special tokens."""
+    normalizer = json.loads(tokenizer.backend.to_str())["normalizer"] or {}
+    traits = [f"{tokenizer.vocab_size:,} tokens"]
+    if normalizer.get("type") == "BertNormalizer":
+        strips = normalizer["strip_accents"]
+        strips = normalizer["lowercase"] if strips is None else strips
+        traits.append("lower case" if normalizer["lowercase"] else "cased")
+        traits.append("accents stripped" if strips else "accents kept")
+    return ", ".join([*traits, " ".join(tokenizer.names.values())])
+
+
 def save(
     tokenizer: LoadedTokenizer, folder: Path, longest: int = 512, within: Path | None = None
 ) -> list[dict[str, Any]]:

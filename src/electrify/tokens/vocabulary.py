@@ -22,6 +22,7 @@ from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.tokens.trainers import train_bpe, train_unigram, train_wordpiece
 
 SAMPLE_DOCUMENTS = 500
+FEWEST_TOKENS, MOST_TOKENS = 100, 1_000_000
 LINES_AT_ONCE = 10_000  # the library counts the words of so many in parallel
 ACCENTS_MATTER = 0.01  # share of letters that stripping accents would change
 
@@ -45,7 +46,7 @@ class Vocabulary:
     """Keep accents: needed where they make letters, as in Vietnamese; cased implies it."""
     min_frequency: int = 2
     """How often a piece must occur to be taken (wordpiece, bpe)."""
-    max_chars: int = 1_000_000_000
+    max_chars: int = 200_000_000
     """Train on at most about this many characters, documents chosen evenly."""
     load: str | None = None
     """Instead of training: a vocab.txt, a tokenizer folder or a Hub name to convert."""
@@ -79,9 +80,11 @@ def _check(settings: Vocabulary) -> None:
             got="both" if settings.load else "neither",
             fix="electrify tokenizer DOCS --vocab-size 30522 --out DIR",
         )
-    if settings.vocab_size < 100:
+    if not FEWEST_TOKENS <= settings.vocab_size <= MOST_TOKENS:
         raise UserError(
-            "--vocab-size is too small", got=f"{settings.vocab_size}", fix="at least 100"
+            f"--vocab-size is too {'small' if settings.vocab_size < FEWEST_TOKENS else 'large'}",
+            got=f"{settings.vocab_size}",
+            fix=f"{FEWEST_TOKENS} to {MOST_TOKENS:,}; 30522 is usual",
         )
 
 
@@ -168,7 +171,7 @@ def share_with_accents(text: str) -> float:
 
 
 def _report(settings: Vocabulary, made: LoadedTokenizer) -> None:
-    print(f"{settings.out}: {made.vocab_size:,} tokens, {' '.join(made.names.values())}")
+    print(f"{settings.out}: {tokenizers_on_disk.description(made)}")
     texts = _sample(settings)
     if not texts:
         return

@@ -1,0 +1,116 @@
+"""Training tokenizers."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from tests.conftest import make_documents, write_documents
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from electrify.corpora.document import Document
+from electrify.errors import UserError
+from electrify.tokens import tokenizer
+from electrify.tokens.trainers import frequent_letters, train_wordpiece
+from electrify.tokens.vocabulary import Vocabulary, share_with_accents, vocabulary
+
+LINES = [line for document in make_documents(300) for line in document.text.split("\n")]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_every_kind_loads_in_transformers_and_gives_back_the_text(docs, tmp_path, kind):
+    size = 60 if kind == "unigram" else 300
+    made = vocabulary(Vocabulary((docs,), tmp_path / "t", kind, max(100, size)))
+    text = "kata loso midi nufu"
+    ids = made.backend.encode(text, add_special_tokens=False).ids
+    assert made.backend.decode(ids).strip() == text
+    program = (
+        "import sys; from transformers import AutoTokenizer;"
+        "t = AutoTokenizer.from_pretrained(sys.argv[1]);"
+        "print(t(sys.argv[2], add_special_tokens=False)['input_ids'])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "t", text],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == str(ids)
+    assert tokenizer.load(tmp_path / "t").fingerprint == made.fingerprint
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_training_again_gives_the_same_file(docs, tmp_path, kind, electrify):
+    for number in "123":
+        electrify(
+            "tokenizer", docs, "--kind", kind, "--vocab-size", 300, "--out", tmp_path / number
+        )
+    contents = {(tmp_path / number / "tokenizer.json").read_bytes() for number in "123"}
+    assert len(contents) == 1
+
+
+def test_wordpiece_is_what_the_librarys_trainer_makes():
+    """Up to ties, which the library breaks anew in every run: the same pieces, nearly all."""
+    ours = train_wordpiece([LINES], 200, 2, lowercase=True, strip_accents=True)
+    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = list(tokenizer.OUR_NAMES.values())
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=200, min_frequency=2, special_tokens=special, show_progress=False
+    )
+    backend.train_from_iterator(LINES, trainer)
+    theirs = set(backend.get_vocab())
+    assert len(theirs & set(ours.backend.get_vocab())) / len(theirs) > 0.9
+
+
+def test_stray_letters_do_not_fill_the_vocabulary():
+    strays = "".join(chr(0x4E00 + number) for number in range(500))
+    made = train_wordpiece([LINES * 40, [strays]], 300, 2, lowercase=True, strip_accents=True)
+    assert made.vocab_size <= 300
+    assert not any(stray in made.backend.get_vocab() for stray in strays)
+    assert frequent_letters(Counter({"ab": 10, "c": 1}), most=2) == {"a", "b"}
+
+
+def test_cased_and_accents(tmp_path):
+    documents = [Document(str(i), "Café Ünder Étude café ünder étude", "x") for i in range(50)]
+    docs = write_documents(tmp_path / "docs", documents)
+    tokens = {}
+    for name, options in {
+        "plain": {},
+        "accents": {"keep_accents": True},
+        "cased": {"cased": True},
+    }.items():
+        made = vocabulary(Vocabulary((docs,), tmp_path / name, vocab_size=100, **options))
+        tokens[name] = made.backend.encode("Café", add_special_tokens=False).tokens
+    assert tokens == {"plain": ["cafe"], "accents": ["café"], "cased": ["Café"]}
+
+
+def test_losing_accents_is_said(tmp_path, capsys):
+    docs = write_documents(tmp_path / "docs", [Document("1", "tiếng Việt có dấu " * 50, "x")])
+    vocabulary(Vocabulary((docs,), tmp_path / "t", vocab_size=100))
+    assert "--keep-accents" in capsys.readouterr().out
+    assert share_with_accents("plain") == 0
+
+
+def test_converting_and_refusing(tmp_path, vocab, docs):
+    made = vocabulary(Vocabulary((), tmp_path / "t", load=str(vocab)))
+    assert made.fingerprint == tokenizer.load(vocab).fingerprint
+    for settings in (Vocabulary((), tmp_path / "u"), Vocabulary((docs,), tmp_path / "u", load="x")):
+        with pytest.raises(UserError, match="give documents"):
+            vocabulary(settings)
+    with pytest.raises(UserError, match="too small"):
+        vocabulary(Vocabulary((docs,), tmp_path / "u", vocab_size=5))
+    assert not (tmp_path / "u").exists()
+
+
+def test_a_large_corpus_is_thinned_evenly(docs, tmp_path, monkeypatch):
+    seen = []
+    from electrify.tokens import vocabulary as module
+
+    original = module.train_wordpiece
+    monkeypatch.setattr(
+        module, "train_wordpiece", lambda b, *a: original([seen.extend(x) or x for x in b], *a)
+    )
+    vocabulary(Vocabulary((docs,), tmp_path / "t", vocab_size=100, max_chars=100_000))
+    assert 60_000 < sum(map(len, seen)) < 140_000
