@@ -1,0 +1,135 @@
+"""Batch k of a run: read, padded and masked, as a pure function of the shards, the seed and k.
+
+Every process makes the whole global batch, which costs milliseconds, and takes its rows. So
+examples, masks and sampling numbers cannot depend on how many processes, micro-batches or threads
+there are, and the loader's state is one integer: the step.
+"""
+
+# B rows of the global batch, L length, N slots a row
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from electrify.batches.masking import Flags, Ids, Masking, choose, hide
+from electrify.batches.order import examples_at
+from electrify.batches.random import key_of, uniforms
+from electrify.errors import UserError
+from electrify.tokens.store import Shards
+from electrify.tokens.tokenizer import LoadedTokenizer
+
+PAD_TO_MULTIPLE = 8
+
+
+class Batch(NamedTuple):
+    """Some rows of a global batch, as arrays."""
+
+    ids_BL: Ids
+    masked_BL: Ids
+    attention_BL: Ids
+    types_BL: Ids
+    positions_BN: Ids
+    weights_BN: NDArray[np.float32]
+    uniforms_BN: NDArray[np.float32]
+
+    def rows(self, start: int, stop: int) -> "Batch":
+        """Some of the rows."""
+        return Batch._make(array[start:stop] for array in self)
+
+
+class Batches:
+    """The batches of a run: `batches[k]`, for any k."""
+
+    def __init__(
+        self,
+        examples: Shards,
+        tokenizer: LoadedTokenizer,
+        masking: Masking,
+        batch_size: int,
+        seed: int,
+        shuffled: bool = True,
+    ) -> None:
+        if not len(examples):
+            raise UserError(
+                f"{examples.folder} has no {examples.split} examples",
+                got="0 examples",
+                fix="prepare more text, or a larger share for this split",
+            )
+        self.examples, self.special, self.masking = examples, tokenizer.special, masking
+        self.batch_size, self.seed, self.shuffled = batch_size, seed, shuffled
+        self._begins_word = begins_word(tokenizer) if masking.whole_words else None
+
+    def __getitem__(self, step: int) -> Batch:
+        rows_B = np.arange(self.batch_size, dtype=np.int64)
+        ids_BL, lengths_B, types_BL = self._read(step * self.batch_size + rows_B)
+        attention_BL = (np.arange(ids_BL.shape[1]) < lengths_B[:, None]).astype(np.int64)
+        special = self.special
+        candidates_BL = ~np.isin(ids_BL, [special.cls, special.sep, special.mask])
+        candidates_BL &= attention_BL.astype(bool)
+        begins_BL = None if self._begins_word is None else self._begins_word[ids_BL]
+        key = (self.seed, step)
+        slots = choose(candidates_BL, lengths_B, self.masking, key, rows_B, begins_BL)
+        count = slots.positions_BN.shape[1]
+        return Batch(
+            ids_BL,
+            hide(ids_BL, slots, special.mask, self.masking, key, rows_B),
+            attention_BL,
+            types_BL,
+            slots.positions_BN,
+            slots.weights_BN,
+            uniforms(key_of(self.seed, "sample", step), rows_B, count).astype(np.float32),
+        )
+
+    def _read(self, numbers_B: Ids) -> tuple[Ids, Ids, Ids]:
+        """Ids, lengths and token types of the examples at these places of the run."""
+        total = len(self.examples)
+        in_order_B = numbers_B % total
+        chosen_B = examples_at(numbers_B, total, self.seed) if self.shuffled else in_order_B
+        read = [self.examples[int(index)] for index in chosen_B]
+        lengths_B = np.array([len(example.ids) for example in read], dtype=np.int64)
+        length = -(-int(lengths_B.max()) // PAD_TO_MULTIPLE) * PAD_TO_MULTIPLE
+        length = min(length, max(self.examples.length, int(lengths_B.max())))
+        ids_BL = np.full((len(read), length), self.special.pad, dtype=np.int64)
+        types_BL = np.zeros_like(ids_BL)
+        for row, example in enumerate(read):
+            ids_BL[row, : len(example.ids)] = example.ids
+            types_BL[row, : len(example.ids)] = example.token_types()
+        return ids_BL, lengths_B, types_BL
+
+
+def begins_word(tokenizer: LoadedTokenizer) -> Flags:
+    """For every id, whether it begins a word: by "##", "▁" or "Ġ", as the vocabulary marks it."""
+    tokens = sorted(tokenizer.backend.get_vocab().items(), key=lambda item: item[1])
+    names = [token for token, _ in tokens]
+    if any(name.startswith("##") for name in names):
+        return np.array([not name.startswith("##") for name in names])
+    for mark in ("▁", "Ġ"):
+        if any(name.startswith(mark) for name in names):
+            return np.array([name.startswith(mark) for name in names])
+    raise UserError(
+        "whole-word masking needs a tokenizer that marks words",
+        got='a vocabulary without "##", "▁" or "Ġ"',
+        fix="set objective.whole_words to false, or take another tokenizer",
+    )
+
+
+def ahead(
+    batches: Batches, steps: range, workers: int, depth: int = 4
+) -> Iterator[tuple[int, Batch]]:
+    """The batches of some steps in order, made by threads while earlier ones are used."""
+    if workers == 0:
+        yield from ((step, batches[step]) for step in steps)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[tuple[int, Future[Batch]]] = deque()
+        for step in steps:
+            waiting.append((step, pool.submit(batches.__getitem__, step)))
+            if len(waiting) > depth:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        for first, future in waiting:
+            yield first, future.result()

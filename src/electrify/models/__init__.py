@@ -1,0 +1,1 @@
+"""Generator and discriminator pairs of any architecture, and what they are trained to do."""

@@ -1,0 +1,1 @@
+"""Masked batches and models in, checkpoints out."""

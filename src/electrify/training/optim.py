@@ -1,0 +1,158 @@
+"""Optimizers, and which parameters decay at which rate.
+
+`ElectraAdam` is the official Adam: no bias correction, ε outside the root, decoupled decay. Its
+first step moves every weight by 3.16 times the rate; the official schedule starts at 0.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class ElectraAdam(torch.optim.Optimizer):
+    """Adam as in google-research/electra model/optimization.py; its state is that of AdamW."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 5e-4,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        loss = closure() if closure else None
+        for group in self.param_groups:
+            params = [param for param in group["params"] if param.grad is not None]
+            if not params:
+                continue
+            for param in params:
+                if not self.state[param]:
+                    self.state[param] = {
+                        "step": torch.tensor(0.0),
+                        "exp_avg": torch.zeros_like(param),
+                        "exp_avg_sq": torch.zeros_like(param),
+                    }
+            grads: list[Any] = [param.grad for param in params]
+            means = [self.state[param]["exp_avg"] for param in params]
+            squares = [self.state[param]["exp_avg_sq"] for param in params]
+            beta1, beta2 = group["betas"]
+            torch._foreach_add_([self.state[param]["step"] for param in params], 1.0)
+            torch._foreach_mul_(means, beta1)
+            torch._foreach_add_(means, grads, alpha=1 - beta1)
+            torch._foreach_mul_(squares, beta2)
+            torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
+            roots = torch._foreach_sqrt(squares)
+            torch._foreach_add_(roots, group["eps"])
+            updates = torch._foreach_div(means, roots)
+            if group["weight_decay"]:
+                torch._foreach_add_(updates, params, alpha=group["weight_decay"])
+            torch._foreach_add_(params, updates, alpha=-group["lr"])
+        return loss
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al. 2020): Adam's direction, with a step as long as the weights are."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        loss = closure() if closure else None
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    self._update(param, group)
+        return loss
+
+    def _update(self, param: Tensor, group: Mapping[str, Any]) -> None:
+        state = self.state[param]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"] = torch.zeros_like(param)
+            state["exp_avg_sq"] = torch.zeros_like(param)
+        beta1, beta2 = group["betas"]
+        state["step"] += 1
+        grad = param.grad
+        state["exp_avg"].lerp_(grad, 1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        count = state["step"].item()
+        mean = state["exp_avg"] / (1 - beta1**count)
+        square = state["exp_avg_sq"] / (1 - beta2**count)
+        update = mean / (square.sqrt() + group["eps"]) + group["weight_decay"] * param
+        weight, length = param.norm(), update.norm()
+        trust = torch.where((weight > 0) & (length > 0), weight / length, 1.0)
+        param.add_(update * trust, alpha=-group["lr"])
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a normalisation: by its type, as names differ between architectures."""
+    return isinstance(module, nn.LayerNorm | nn.RMSNorm) or type(module).__name__.endswith("Norm")
+
+
+def named_owners(model: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Parameter]]:
+    """Every trainable parameter once, with its first name and the module that owns it."""
+    seen: set[int] = set()
+    for prefix, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.requires_grad and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield f"{prefix}.{name}" if prefix else name, module, parameter
+
+
+def decays(module: nn.Module, parameter: nn.Parameter) -> bool:
+    """Matrices and tables decay; biases and what belongs to a normalisation do not."""
+    return parameter.ndim > 1 and not is_norm(module)
+
+
+def parameter_groups(
+    model: nn.Module,
+    lr: float,
+    weight_decay: float,
+    scale: Callable[[str], float] = lambda name: 1.0,
+) -> list[dict[str, Any]]:
+    """Groups by decay and by rate; `scale` gives a parameter's share of `lr`, by its name."""
+    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    for name, module, parameter in named_owners(model):
+        share, decay = scale(name), weight_decay if decays(module, parameter) else 0.0
+        group = groups.setdefault(
+            (share, decay),
+            {"params": [], "names": [], "scale": share, "lr": lr * share, "weight_decay": decay},
+        )
+        group["params"].append(parameter)
+        group["names"].append(name)
+    return list(groups.values())
+
+
+def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Give every group its share of the rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get("scale", 1.0)
+
+
+def clip(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
+    """Scale all gradients by one factor until their joint norm is `most`; returns the norm."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if most > 0:
+        # As TensorFlow: exactly the gradients where the norm is small enough, no ε in the quotient.
+        factor = most / torch.clamp(norm, min=most)
+        torch._foreach_mul_(gradients, factor)
+    return norm

@@ -1,0 +1,127 @@
+"""Masking against the official code's numbers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from electrify.batches.masking import Masking, choose, hide, most_slots, slots_to_use
+
+GOLDEN = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
+
+
+def parsed(name: str) -> tuple[int, float]:
+    """Length and rate from a key such as len128_mask0.15 or mask0.15_len128."""
+    parts = {part.rstrip("0123456789."): part.lstrip("lenmask") for part in name.split("_")}
+    return int(parts["len"]), float(parts["mask"])
+
+
+@pytest.mark.parametrize("name", GOLDEN["max_predictions_per_seq"])
+def test_most_slots(name):
+    length, rate = parsed(name)
+    assert most_slots(rate, length) == GOLDEN["max_predictions_per_seq"][name]
+
+
+@pytest.mark.parametrize("table", ["num_to_predict", "used_slots_by_length"])
+def test_slots_to_use_for_every_length(table):
+    for name, counts in GOLDEN[table].items():
+        length, rate = parsed(name)
+        if "used_slots" in counts:
+            counts = dict(enumerate(counts["used_slots"], start=counts["first_length"]))
+        tokens = np.array([int(count) for count in counts])
+        wanted = np.array(list(counts.values()))
+        np.testing.assert_array_equal(slots_to_use(tokens, rate, most_slots(rate, length)), wanted)
+
+
+def full(rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    candidates = np.ones((rows, length), dtype=bool)
+    candidates[:, [0, length // 2, length - 1]] = False
+    return candidates, np.full(rows, length)
+
+
+@pytest.mark.parametrize("golden", GOLDEN["full_sequences"])
+def test_with_replacement_the_statistics_are_the_official_ones(golden):
+    length, rows = golden["max_seq_length"], 20_000
+    candidates, tokens = full(rows, length)
+    masking = Masking(0.15, length, with_replacement=True)
+    slots = choose(candidates, tokens, masking, (0, 0), np.arange(rows))
+    hidden = hide(np.ones((rows, length), np.int64), slots, 4, masking, (0, 0), np.arange(rows))
+    distinct = np.mean([len(set(row)) for row in slots.positions_BN.tolist()])
+    assert distinct == pytest.approx(golden["mean_distinct_positions"], abs=0.02)
+    shown = np.mean((hidden == 4).sum(axis=1))
+    assert shown == pytest.approx(golden["mean_mask_tokens_shown"], abs=0.05)
+    assert shown / distinct == pytest.approx(golden["share_of_distinct_shown_as_mask"], abs=0.003)
+
+
+def test_without_replacement_over_100_000_sequences():
+    """Exactly 19 distinct positions, 85 % of them shown as [MASK], all places equally often."""
+    rows, length = 100_000, 128
+    candidates, tokens = full(rows, length)
+    masking = Masking(0.15, length)
+    slots = choose(candidates, tokens, masking, (0, 7), np.arange(rows))
+    assert slots.positions_BN.shape == (rows, 19)
+    assert slots.weights_BN.min() == 1
+    ordered = np.sort(slots.positions_BN, axis=1)
+    assert np.all(np.diff(ordered, axis=1) > 0)
+    counts = np.bincount(slots.positions_BN.ravel(), minlength=length)
+    assert counts[[0, 64, 127]].sum() == 0
+    expected = rows * 19 / 125
+    chosen = np.delete(counts, [0, 64, 127])
+    assert 60 < np.sum((chosen - expected) ** 2 / expected) < 200  # 124 degrees, less for the ties
+    ids = np.random.default_rng(0).integers(5, 1000, (rows, length))
+    hidden = hide(ids, slots, 4, masking, (0, 7), np.arange(rows))
+    assert np.mean(hidden == 4) * length / 19 == pytest.approx(0.85, abs=0.002)
+    assert np.all((hidden == ids) | (hidden == 4)), "no random tokens"
+
+
+rows_of_candidates = st.lists(
+    st.lists(st.booleans(), min_size=20, max_size=20), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=200)
+@given(rows_of_candidates, st.floats(0.01, 1.0), st.booleans(), st.booleans(), st.integers(0, 99))
+def test_only_candidates_are_chosen_and_never_too_many(rows, rate, replacement, words, step):
+    candidates = np.array(rows)
+    tokens = np.full(len(rows), candidates.shape[1])
+    masking = Masking(rate, 20, with_replacement=replacement, whole_words=words and not replacement)
+    begins = np.arange(20) % 3 == 0
+    slots = choose(
+        candidates,
+        tokens,
+        masking,
+        (1, step),
+        np.arange(len(rows)),
+        np.tile(begins, (len(rows), 1)),
+    )
+    for row, (positions, weights) in enumerate(zip(*slots, strict=True)):
+        used = positions[weights > 0]
+        assert np.all(candidates[row, used])
+        assert np.all(positions[weights == 0] == 0)
+        assert len(used) <= max(1, most_slots(rate, 20))
+        assert (len(used) > 0) == candidates[row].any()
+        if not replacement:
+            assert len(set(used.tolist())) == len(used)
+
+
+def test_whole_words_are_hidden_whole():
+    begins = np.array([[True, True, False, False, True, True, False, True] * 8])
+    candidates = np.ones((1, 64), dtype=bool)
+    masking = Masking(0.3, 64, whole_words=True)
+    for step in range(50):
+        slots = choose(candidates, np.array([64]), masking, (0, step), np.arange(1), begins)
+        chosen = set(slots.positions_BN[0, slots.weights_BN[0] > 0].tolist())
+        words = np.split(np.arange(64), np.flatnonzero(begins[0])[1:])
+        assert all(set(w.tolist()) <= chosen or not set(w.tolist()) & chosen for w in words)
+        assert 17 <= len(chosen) <= 19
+
+
+def test_rows_of_a_batch_do_not_depend_on_each_other():
+    candidates, tokens = full(10, 128)
+    masking = Masking(0.15, 128)
+    whole = choose(candidates, tokens, masking, (0, 3), np.arange(10))
+    part = choose(candidates[4:7], tokens[4:7], masking, (0, 3), np.arange(4, 7))
+    np.testing.assert_array_equal(whole.positions_BN[4:7], part.positions_BN)

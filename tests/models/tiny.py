@@ -1,0 +1,71 @@
+"""Tiny pairs of every architecture, and a batch for them."""
+
+import torch
+from transformers import CONFIG_MAPPING
+
+from electrify.models.inputs import Inputs
+from electrify.models.pair import FEED_FORWARD, TABLE_WIDTH, Vocabulary
+from electrify.recipe import Discriminator, Generator, Recipe, Run, Sharing
+
+VOCABULARY = Vocabulary(size=200, pad=0, cls=2, sep=3)
+MASK = 4
+# What a tiny configuration needs beside small sizes.
+OWN_FIELDS = {
+    "funnel": {"d_head": 16},
+    "fnet": {"tpu_short_seq_length": 32},
+    "mobilebert": {"intra_bottleneck_size": 32, "embedding_size": 32},
+    "rembert": {"output_embedding_size": 16},
+    "squeezebert": {"embedding_size": 32},
+    "longformer": {"attention_window": 8},
+    "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
+}
+
+
+def tiny_fields(architecture: str) -> dict:
+    """Small sizes and no dropout, under the names this architecture has for them."""
+    default = CONFIG_MAPPING[architecture]()
+    names = default.attribute_map
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    fields = {names.get(n, n): v for n, v in sizes.items() if hasattr(default, names.get(n, n))}
+    if architecture == "funnel":
+        fields.pop("num_hidden_layers", None)
+    fields |= {name: 64 for name in FEED_FORWARD if isinstance(getattr(default, name, None), int)}
+    if isinstance(getattr(default, "max_position_embeddings", None), int):
+        fields["max_position_embeddings"] = 128
+    if architecture in TABLE_WIDTH:
+        fields[TABLE_WIDTH[architecture]] = 16
+    for name, value in vars(default).items():
+        if "dropout" in name and isinstance(value, float):
+            fields[name] = 0.0
+    return fields | OWN_FIELDS.get(architecture, {})
+
+
+def tiny_recipe(architecture: str, sharing: Sharing | None = None, **generator: object) -> Recipe:
+    return Recipe(
+        Discriminator(architecture, tiny_fields(architecture)),
+        Generator(**generator),
+        sharing or Sharing(),
+        run=Run(init="huggingface"),
+    )
+
+
+def tiny_inputs(rows: int = 3, length: int = 32, slots: int = 4, padding: int = 0) -> Inputs:
+    """Random tokens with some slots; the last `padding` tokens of the last row are padding."""
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, VOCABULARY.size, (rows, length), generator=draw)
+    ids[:, 0], ids[:, -1] = VOCABULARY.cls, VOCABULARY.sep
+    attention = torch.ones_like(ids)
+    if padding:
+        ids[-1, -padding:], attention[-1, -padding:] = VOCABULARY.pad, 0
+        ids[-1, -padding - 1] = VOCABULARY.sep
+    most = length - padding - 3
+    positions = torch.stack([torch.randperm(most, generator=draw)[:slots] + 1 for _ in range(rows)])
+    return Inputs(
+        ids,
+        ids.scatter(1, positions, MASK),
+        attention,
+        (torch.arange(length) >= length // 2).long().expand(rows, length).contiguous() * attention,
+        positions,
+        torch.ones(rows, slots),
+        torch.rand(rows, slots, generator=draw),
+    )
