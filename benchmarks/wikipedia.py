@@ -66,6 +66,9 @@ def main() -> None:
     print(f"markup residue in {residue:,} lines: {1000 * residue / len(lines):.2f} in 1,000")
     if rival:
         other = _extracted(work / "theirs")
+        if not other:
+            print("wikiextractor found no page in this dump")
+            del rates["wikiextractor"]
         shared = documents.keys() & other.keys()
         our_words = sum(len(WORD.findall(documents[page])) for page in shared)
         their_words = sum(len(WORD.findall(other[page])) for page in shared)

@@ -6,6 +6,7 @@ those are is a table; all others are asked line by line. The ids are the same ei
 
 import json
 import re
+from itertools import chain
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -29,7 +30,7 @@ class Encoder:
         description = json.loads(backend.to_str())
         self._backend = backend
         self._glue = _glue(description)
-        self._words = _Words(backend, _cuts_at_ascii_punctuation(description))
+        self._words = _Words(backend, description)
 
     @property
     def remembers_words(self) -> bool:
@@ -45,28 +46,38 @@ class Encoder:
             return [encoding.ids for encoding in encodings]
         if len(self._words) > MOST_WORDS:
             self._words.clear()
-        words = self._words
-        if self._glue:
-            return [[id for word in _spaced(line) for id in words[word]] for line in lines]
-        return [[id for word in line.split(" ") for id in words[word]] for line in lines]
+        ids_of, cut = self._words.__getitem__, _spaced if self._glue else _at_spaces
+        # Twice as fast as the same loop in Python: nothing below runs byte code for a known word.
+        return [list(chain.from_iterable(map(ids_of, cut(line)))) for line in lines]
 
 
-class _Words(dict[str, list[int]]):
+class _Words(dict[str, tuple[int, ...]]):
     """The ids of every word met so far; a new word is asked of the tokenizer."""
 
-    def __init__(self, backend: Tokenizer, cuts_at_ascii_punctuation: bool) -> None:
+    def __init__(self, backend: Tokenizer, description: dict[str, Any]) -> None:
         super().__init__()
-        self._backend, self._cuts = backend, cuts_at_ascii_punctuation
+        self._backend = backend
+        steps = _steps(description["pre_tokenizer"], "pretokenizers")
+        self._cuts = [step["type"] for step in steps] == ["BertPreTokenizer"]
+        normalizer = description["normalizer"] or {}
+        self._lowers = normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"]
 
-    def __missing__(self, word: str) -> list[int]:
-        runs = _RUNS.findall(word) if self._cuts and word.isascii() and word.isprintable() else []
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        plain = self._cuts and word.isascii() and word.isprintable()
+        runs = _RUNS.findall(word) if plain and not word.isalnum() else []
         if len(runs) > 1:  # "(word)," costs three look-ups instead of a question
-            ids = [id for run in runs for id in self[run]]
+            ids = tuple([id for run in runs for id in self[run]])
+        elif plain and self._lowers and not word.islower() and word != word.lower():
+            ids = self[word.lower()]
         else:
-            ids = self._backend.encode(word, add_special_tokens=False).ids
+            ids = tuple(self._backend.encode(word, add_special_tokens=False).ids)
         if len(word) <= LONGEST_WORD:
             self[word] = ids
         return ids
+
+
+def _at_spaces(line: str) -> list[str]:
+    return line.split(" ")
 
 
 def _spaced(line: str) -> list[str]:
@@ -88,11 +99,6 @@ def _glue(tokenizer: dict[str, Any]) -> str | None:
     if types == ["ByteLevel"] and steps[0]["use_regex"]:
         return " "  # byte-level words carry the space before them
     return None
-
-
-def _cuts_at_ascii_punctuation(tokenizer: dict[str, Any]) -> bool:
-    steps = _steps(tokenizer["pre_tokenizer"], "pretokenizers")
-    return [step["type"] for step in steps] == ["BertPreTokenizer"]
 
 
 def _marks_every_word(step: dict[str, Any]) -> bool:
