@@ -23,7 +23,7 @@ from electrify.tokens.tokenizer import (
 
 FIRST_MARK = 0xF0000  # private-use characters, which BERT's normalisation leaves none of
 LETTERS_COVERED = 0.9999
-WORDS_AT_ONCE = 10_000
+REPEATS_AT_ONCE, LETTERS_AT_ONCE = 1_000, 1_000_000
 SCORE_DIGITS = 6
 MOST_WORDS, LONGEST_REMEMBERED = 1 << 20, 32  # of what is kept to be recognised when it comes again
 
@@ -94,13 +94,17 @@ def frequent_letters(words: Counter[str], most: int) -> set[str]:
 def _marked(words: Counter[str], marks: dict[str, str]) -> Iterator[list[str]]:
     """Each word as often as it occurs, its inner letters marked, in lists for the trainer."""
     batch: list[str] = []
+    size = 0
     for word, count in words.items():
-        if all(letter in marks for letter in word):
-            marked = word[0] + "".join(marks[letter] for letter in word[1:])
-            batch.append(f"{marked} " * count)
-        if len(batch) == WORDS_AT_ONCE:
-            yield batch
-            batch = []
+        if not all(letter in marks for letter in word):
+            continue
+        marked = word[0] + "".join(marks[letter] for letter in word[1:]) + " "
+        for start in range(0, count, REPEATS_AT_ONCE):
+            batch.append(marked * min(REPEATS_AT_ONCE, count - start))
+            size += len(batch[-1])
+            if size > LETTERS_AT_ONCE:
+                yield batch
+                batch, size = [], 0
     yield batch
 
 
