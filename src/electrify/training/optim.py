@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 
-class ElectraAdam(torch.optim.Optimizer):
-    """Adam as in google-research/electra model/optimization.py; its state is that of AdamW."""
+class _WithMoments(torch.optim.Optimizer):
+    """An optimizer that keeps, as AdamW does, a mean and a mean square of every gradient."""
 
     def __init__(
         self,
         params: Any,
-        lr: float = 5e-4,
+        lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,
@@ -31,8 +31,6 @@ class ElectraAdam(torch.optim.Optimizer):
         loss = closure() if closure else None
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
-            if not params:
-                continue
             for param in params:
                 if not self.state[param]:
                     self.state[param] = {
@@ -40,66 +38,55 @@ class ElectraAdam(torch.optim.Optimizer):
                         "exp_avg": torch.zeros_like(param),
                         "exp_avg_sq": torch.zeros_like(param),
                     }
-            grads: list[Any] = [param.grad for param in params]
-            means = [self.state[param]["exp_avg"] for param in params]
-            squares = [self.state[param]["exp_avg_sq"] for param in params]
-            beta1, beta2 = group["betas"]
-            torch._foreach_add_([self.state[param]["step"] for param in params], 1.0)
-            torch._foreach_mul_(means, beta1)
-            torch._foreach_add_(means, grads, alpha=1 - beta1)
-            torch._foreach_mul_(squares, beta2)
-            torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
-            roots = torch._foreach_sqrt(squares)
-            torch._foreach_add_(roots, group["eps"])
-            updates = torch._foreach_div(means, roots)
-            if group["weight_decay"]:
-                torch._foreach_add_(updates, params, alpha=group["weight_decay"])
-            torch._foreach_add_(params, updates, alpha=-group["lr"])
+            if params:
+                self._update(params, group)
         return loss
 
+    def _moments(
+        self, params: list[Tensor], group: Mapping[str, Any]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Both means of every parameter's gradients, with the newest in them."""
+        grads: list[Any] = [param.grad for param in params]
+        means = [self.state[param]["exp_avg"] for param in params]
+        squares = [self.state[param]["exp_avg_sq"] for param in params]
+        beta1, beta2 = group["betas"]
+        torch._foreach_add_([self.state[param]["step"] for param in params], 1.0)
+        torch._foreach_mul_(means, beta1)
+        torch._foreach_add_(means, grads, alpha=1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
+        return means, squares
 
-class Lamb(torch.optim.Optimizer):
+    def _update(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
+        raise TypeError("ElectraAdam and Lamb say how")
+
+
+class ElectraAdam(_WithMoments):
+    """Adam as in google-research/electra model/optimization.py."""
+
+    def _update(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
+        means, squares = self._moments(params, group)
+        roots = torch._foreach_sqrt(squares)
+        torch._foreach_add_(roots, group["eps"])
+        updates = torch._foreach_div(means, roots)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, params, alpha=group["weight_decay"])
+        torch._foreach_add_(params, updates, alpha=-group["lr"])
+
+
+class Lamb(_WithMoments):
     """LAMB (You et al. 2020): Adam's direction, with a step as long as the weights are."""
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.01,
-    ) -> None:
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, defaults)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update of every parameter that has a gradient."""
-        loss = closure() if closure else None
-        for group in self.param_groups:
-            for param in group["params"]:
-                if param.grad is not None:
-                    self._update(param, group)
-        return loss
-
-    def _update(self, param: Tensor, group: Mapping[str, Any]) -> None:
-        state = self.state[param]
-        if not state:
-            state["step"] = torch.tensor(0.0)
-            state["exp_avg"] = torch.zeros_like(param)
-            state["exp_avg_sq"] = torch.zeros_like(param)
+    def _update(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
         beta1, beta2 = group["betas"]
-        state["step"] += 1
-        grad = param.grad
-        state["exp_avg"].lerp_(grad, 1 - beta1)
-        state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        count = state["step"].item()
-        mean = state["exp_avg"] / (1 - beta1**count)
-        square = state["exp_avg_sq"] / (1 - beta2**count)
-        update = mean / (square.sqrt() + group["eps"]) + group["weight_decay"] * param
-        weight, length = param.norm(), update.norm()
-        trust = torch.where((weight > 0) & (length > 0), weight / length, 1.0)
-        param.add_(update * trust, alpha=-group["lr"])
+        for param, mean, square in zip(params, *self._moments(params, group), strict=True):
+            count = float(self.state[param]["step"])
+            direction = mean / (1 - beta1**count)
+            direction /= (square / (1 - beta2**count)).sqrt() + group["eps"]
+            direction += group["weight_decay"] * param
+            weight, length = param.norm(), direction.norm()
+            trust = torch.where((weight > 0) & (length > 0), weight / length, 1.0)
+            param.add_(direction * trust, alpha=-group["lr"])
 
 
 def is_norm(module: nn.Module) -> bool:
