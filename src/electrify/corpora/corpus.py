@@ -158,7 +158,12 @@ def _fingerprints(reader: Reader, sources: Sequence[str]) -> list[dict[str, Any]
     for source in sources:
         if not Path(source).exists():
             raise UserError(f"no such file or folder: {source}", got=source, fix="check the path")
-    return [fingerprint(path) for path in _paths(sources)]
+    found = []
+    with progress("hashing sources") as update:
+        for number, path in enumerate(_paths(sources)):
+            update(number / len(sources), path.name)
+            found.append(fingerprint(path))
+    return found
 
 
 def _keep_apart(out: Path, sources: Sequence[Path]) -> None:
