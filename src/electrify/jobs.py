@@ -46,7 +46,8 @@ def executor(workers: int | str) -> Iterator[Executor]:
         count, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
     )
     try:
-        yield pool
+        with _second_interrupt_kills():
+            yield pool
     except BrokenProcessPool as error:
         raise UserError(
             "a worker process died",
@@ -54,14 +55,32 @@ def executor(workers: int | str) -> Iterator[Executor]:
             fix="run the same command again, perhaps with fewer --workers: finished parts are kept",
         ) from error
     except BaseException:
-        # Waiting for jobs to end would make a second Ctrl-C hang. What they were writing is not
-        # committed, so they can be killed at any moment.
+        # What the workers were writing is not committed, so they can be killed at any moment.
         for process in list((pool._processes or {}).values()):
             process.kill()
         raise
     finally:
         # The interpreter waits at its end anyway, and there may write to a pipe just closed.
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _second_interrupt_kills() -> Iterator[None]:
+    """The first Ctrl-C is an exception as ever; a second one ends this process and its workers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def first(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:  # after an interrupt it stays as it is: the cleaning up may be cut short
+        if signal.getsignal(signal.SIGINT) is first:
+            signal.signal(signal.SIGINT, before)
 
 
 def available_cores() -> int:

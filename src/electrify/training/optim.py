@@ -17,7 +17,7 @@ class _WithMoments(torch.optim.Optimizer):
     def __init__(
         self,
         params: Any,
-        lr: float,
+        lr: float = 5e-4,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,
