@@ -117,6 +117,16 @@ def _damage_errors() -> tuple[type[Exception], ...]:
     return (EOFError, OSError, zlib.error, lzma.LZMAError, ZstdError)
 
 
+def refuse_bomb(name: str, unpacked: int, stored: int) -> None:
+    """Raise an error if so few stored bytes cannot be so much text."""
+    if unpacked > MOST_RATIO * (stored + RATIO_SLACK):
+        raise UserError(
+            f"{name} unpacks to far more than text ever does",
+            got=f"{unpacked:,} bytes out of {stored:,}, more than {MOST_RATIO} : 1",
+            fix="leave this file out; if it is genuine, unpack it yourself and give the result",
+        )
+
+
 def decompress(raw: BinaryIO, suffix: str, name: str) -> Iterator[bytes]:
     """The unpacked blocks of a stream; `suffix` (".gz", …) says how it is packed."""
     if suffix not in _OPENERS:
@@ -143,12 +153,7 @@ def decompress(raw: BinaryIO, suffix: str, name: str) -> Iterator[bytes]:
             return
         total += len(block)
         packed = raw.tell()
-        if total > MOST_RATIO * (packed + RATIO_SLACK):
-            raise UserError(
-                f"{name} unpacks to far more than text ever does",
-                got=f"{total:,} bytes out of {packed:,}, more than {MOST_RATIO} : 1",
-                fix="leave this file out; if it is genuine, unpack it yourself and give the result",
-            )
+        refuse_bomb(name, total, packed)
         yield block
 
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.archive import LIMIT, MOST_RATIO, RATIO_SLACK, Truncated, packed
+from electrify.corpora.archive import LIMIT, Truncated, packed
 from electrify.corpora.clean import blocks_of, paragraph, wrap_width
 from electrify.corpora.document import Document, Part, Slice
 from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED
@@ -222,12 +222,8 @@ def _pieces(path: Path, name: str) -> Iterator[_Piece]:
     with _open_zip(path, name) as book:
         infos = book.infolist()
         total, stored = sum(info.file_size for info in infos), path.stat().st_size
-        if total > MOST_RATIO * (stored + RATIO_SLACK):
-            raise UserError(  # zipfile gives no more of a member than its stated size
-                f"{name} unpacks to far more than text ever does",
-                got=f"{total:,} bytes out of {stored:,}, more than {MOST_RATIO} : 1",
-                fix="leave this file out; if it is genuine, unpack it yourself and give the result",
-            )
+        # zipfile gives no more of a member than its stated size
+        archive.refuse_bomb(name, total, stored)
         for run in archive.group(range(len(infos)), lambda number: infos[number].file_size):
             size = sum(infos[number].file_size for number in run)
             place = Slice(path, run[0], run[-1] + 1)

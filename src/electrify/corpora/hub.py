@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from electrify.commit import sha256_of
 from electrify.corpora import archive
-from electrify.corpora.archive import LIMIT, MOST_RATIO, PART
+from electrify.corpora.archive import LIMIT, PART
 from electrify.corpora.clean import decode, storable
 from electrify.corpora.document import Document, Part, Slice
 from electrify.corpora.plaintext import Fields
@@ -105,7 +105,7 @@ def _row_groups(source: Source, columns: Fields) -> Iterator[_RowGroup]:
         for number in range(count):
             group = file.metadata.row_group(number)
             size = _unpacked(group, columns)
-            _refuse_bomb(source, size, _stored(group, columns))
+            archive.refuse_bomb(source.name, size, _stored(group, columns))
             yield _RowGroup(source, number, size, (number + 1) / count)
 
 
@@ -124,15 +124,6 @@ def _unpacked(group: Any, columns: Fields) -> int:
 
 def _stored(group: Any, columns: Fields) -> int:
     return sum(chunk.total_compressed_size for chunk in _chunks(group, columns))
-
-
-def _refuse_bomb(source: Source, size: int, stored: int) -> None:
-    if size > MOST_RATIO * (stored + archive.RATIO_SLACK):
-        raise UserError(
-            f"{source.name} unpacks to far more than text ever does",
-            got=f"{size:,} bytes out of {stored:,}, more than {MOST_RATIO} : 1",
-            fix="leave this file out",
-        )
 
 
 def _check_strings(source: Source, column: str, schema: Any) -> None:
@@ -209,7 +200,7 @@ def _rows(
             table = {name: batch.column(name) for name in batch.schema.names}
             texts = _texts(table[columns.text])
             unpacked += sum(len(text) for text in texts if text is not None)
-            _refuse_bomb(source, unpacked, stored)
+            archive.refuse_bomb(source.name, unpacked, stored)
             nothing = [None] * len(texts)
             ids = _plain(table.get(columns.id), nothing)
             titles = _plain(table.get(columns.title), nothing)

@@ -244,7 +244,7 @@ def _unpacked(packed: bytes, at_end: bool, name: str) -> bytes:
                 piece = packed[at : min(stop, at + _PIECE)]
                 while piece or not (stream.needs_input or stream.eof):
                     xml += stream.decompress(piece, archive.BLOCK)
-                    _refuse_bomb(len(xml), at + len(piece), name)
+                    archive.refuse_bomb(name, len(xml), at + len(piece))
                     piece = b""
             is_whole = stream.eof and not stream.unused_data
         except (OSError, EOFError):  # bytes that make no sense, or more of them after the end
@@ -252,15 +252,6 @@ def _unpacked(packed: bytes, at_end: bool, name: str) -> bytes:
         if not is_whole and not (at_end and stop == len(packed)):
             xml += _FAULT
     return bytes(xml)
-
-
-def _refuse_bomb(size: int, packed: int, name: str) -> None:
-    if size > archive.MOST_RATIO * (packed + archive.RATIO_SLACK):
-        raise UserError(
-            f"{name} unpacks to far more than text ever does",
-            got=f"{size:,} bytes out of {packed:,}, more than {archive.MOST_RATIO} : 1",
-            fix="leave this file out; if it is genuine, unpack it yourself and give the result",
-        )
 
 
 def _finish(inside: bytes, following: Iterator[bytes], tally: Counter[str]) -> bytes:

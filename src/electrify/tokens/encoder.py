@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 MOST_WORDS = 1 << 20  # about 200 MB; then the memory starts afresh
-LONGEST_WORD = 32  # longer ones, such as a line of Chinese, do not repeat and are not remembered
+LONGEST_REMEMBERED = 32  # longer words, such as a line of Chinese, do not come again
 
 # Each cuts at spaces at least, and what it does to a word does not depend on the words beside it.
 CUTS_AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
@@ -71,7 +71,7 @@ class _Words(dict[str, tuple[int, ...]]):
             ids = self[word.lower()]
         else:
             ids = tuple(self._backend.encode(word, add_special_tokens=False).ids)
-        if len(word) <= LONGEST_WORD:
+        if len(word) <= LONGEST_REMEMBERED:
             self[word] = ids
         return ids
 

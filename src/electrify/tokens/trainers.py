@@ -13,6 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from electrify.tokens.encoder import LONGEST_REMEMBERED, MOST_WORDS
 from electrify.tokens.tokenizer import (
     LONGEST_WORD,
     OUR_NAMES,
@@ -25,7 +26,6 @@ FIRST_MARK = 0xF0000  # private-use characters, which BERT's normalisation leave
 LETTERS_COVERED = 0.9999
 REPEATS_AT_ONCE, LETTERS_AT_ONCE = 1_000, 1_000_000
 SCORE_DIGITS = 6
-MOST_WORDS, LONGEST_REMEMBERED = 1 << 20, 32  # of what is kept to be recognised when it comes again
 
 Batches = Iterable[list[str]]
 
