@@ -26,9 +26,10 @@ def test_help_is_fast_and_imports_no_torch():
 
 
 @pytest.mark.parametrize(
-    "command", ["corpus text", "corpus wikipedia", "tokenizer", "prepare", "show"]
+    "command",
+    ["corpus text", "corpus wikipedia", "tokenizer", "prepare", "show", "recipes", "plan tiny"],
 )
-def test_no_data_command_imports_torch(command):
+def test_no_help_of_these_imports_torch(command):
     program = (
         "import sys\nfrom electrify.cli import main\n"
         "try: main(sys.argv[1].split() + ['--help'])\n"

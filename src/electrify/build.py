@@ -5,7 +5,6 @@ OUT/*                  finished parts, each committed by itself
 OUT/.parts/            while it is being built: the settings, and one record per finished part
 """
 
-import fcntl
 import platform
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -17,9 +16,17 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from electrify import __version__
-from electrify.commit import checked_manifest, committed, read_json, sha256_of, write_json
+from electrify.commit import (
+    checked_manifest,
+    committed,
+    differences,
+    read_json,
+    sha256_of,
+    write_json,
+)
 from electrify.errors import UserError
 from electrify.jobs import in_order
+from electrify.lock import hold
 
 Part = TypeVar("Part")
 Record = dict[str, Any]
@@ -60,15 +67,7 @@ class Build:
                 got=f"{error}",
                 fix="give --out a folder that can be made",
             ) from error
-        self._lock = (self.staging / "lock").open("wb")
-        try:  # the kernel frees it when the process dies, so a stale lock cannot stay
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"another process is building {self.out}",
-                got="its lock is held",
-                fix="wait for it, or give another --out",
-            ) from error
+        self._lock = hold(self.staging / "lock", f"building {self.out}")
         for leftover in self.out.rglob(".*.tmp"):  # of a process that was killed while it wrote
             leftover.unlink()
         if settings.exists():
@@ -80,14 +79,12 @@ class Build:
         self, there: dict[str, Any], was_made: str, with_versions: bool = False
     ) -> None:
         here = {**self.identity, "made_with": versions()} if with_versions else self.identity
-        if there == here:
+        differing = differences(there, here)
+        if not differing:
             return
-        old, new = _flat(there), _flat(here)
-        names = [name for name in sorted(old | new) if old.get(name) != new.get(name)]
-        differences = "; ".join(f"{n}: {old.get(n)} there, {new.get(n)} here" for n in names[:3])
         raise UserError(
             f"{self.out} {was_made} with other settings, other input or other versions",
-            got=differences,
+            got=differing,
             fix="use the same ones, or another --out; nothing was touched",
         )
 
@@ -173,8 +170,3 @@ def committed_file(out: Path, name: str, write: Callable[[Path], object]) -> dic
         size, digest = temporary.stat().st_size, sha256_of(temporary)
     return {"name": name, "bytes": size, "sha256": digest}
 
-
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(tree, dict):
-        return {k: v for key in tree for k, v in _flat(tree[key], f"{prefix}{key}.").items()}
-    return {prefix.rstrip("."): tree}

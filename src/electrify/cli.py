@@ -44,6 +44,26 @@ COMMANDS = {
         "electrify.tokens.prepare:prepare",
         "electrify prepare docs --tokenizer tokenizer --length 128 --out shards",
     ),
+    "recipes": Command(
+        "list, show, copy and check recipes",
+        "electrify.cookbook:recipes",
+        "electrify recipes copy electra-small",
+    ),
+    "plan": Command(
+        "what a recipe costs: parameters, FLOPs, memory, time",
+        "electrify.plan:plan",
+        "electrify plan electra-small --hardware V100",
+    ),
+    "pretrain": Command(
+        "shards to a pre-trained model; again: goes on where it stopped",
+        "electrify.training.pretrain:pretrain",
+        "electrify pretrain electra-small --data shards --out run",
+    ),
+    "export": Command(
+        "a run to Hugging Face folders",
+        "electrify.training.export_run:export_run",
+        "electrify export run --out model",
+    ),
     "show": Command(
         "look at documents or shards, or verify them",
         "electrify.tokens.show:show",
@@ -89,8 +109,8 @@ def _run(arguments: list[str]) -> int:
         raise unknown(f"electrify {name}", name, COMMANDS, "command")
     command = COMMANDS[name]
     function = _named(command.function)
-    function(_settings(f"electrify {name}", command, function, rest))
-    return 0
+    result = function(_settings(f"electrify {name}", command, function, rest))
+    return result if isinstance(result, int) else 0  # commands that can end in several ways say so
 
 
 def _settings(
@@ -99,9 +119,11 @@ def _settings(
     """The settings the function takes, from a TOML file if one is given and the command line."""
     import tyro
 
-    from electrify import config
+    from electrify import config, recipe
 
     kind = get_type_hints(function)["settings"]
+    if issubclass(kind, recipe.FromRecipe):
+        return _recipe_settings(program, command, kind, arguments)
     if command.kinds:
         kinds = _named(command.kinds)
         if not arguments or arguments[0] in ("-h", "--help"):
@@ -121,6 +143,42 @@ def _settings(
     default = config.read(kind, file, required=tyro.MISSING) if file else None
     description = f"{kind.__doc__}\n\nExample: {command.example}\n\n{CONFIG_HELP}"
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
+
+
+def _recipe_settings(program: str, command: Command, kind: type[Any], arguments: list[str]) -> Any:
+    """The settings of a command that takes a recipe first: the recipe's, changed by the flags."""
+    from dataclasses import replace
+
+    import tyro
+
+    from electrify import config, recipe
+
+    if not arguments or arguments[0] in ("-h", "--help"):
+        usage = f"usage: {program} RECIPE …      {program} {recipe.names()[-1]} --help says more"
+        known = f"recipes: {', '.join(recipe.names())}, or the path of a .toml file"
+        print("\n\n".join([usage, f"{kind.__doc__}", known, f"Example: {command.example}"]))
+        raise SystemExit(0)
+    if arguments[0].startswith("-"):
+        raise UserError(f"{program} needs a recipe first", got=arguments[0], fix=command.example)
+    name, *arguments = arguments
+    default = config.read(kind, recipe.path_of(name), required=tyro.MISSING)
+    default, arguments = recipe.with_config_flags(replace(default, recipe=name), arguments)
+    description = "\n\n".join(
+        [f"{kind.__doc__}", f"Example: {command.example}", _fields_help(default)]
+    )
+    program = f"{program} {name}"
+    return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
+
+
+def _fields_help(chosen: Any) -> str:
+    lines = [
+        "The defaults below are the recipe's. Any field of an architecture's configuration is an "
+        "option too; here are set:"
+    ]
+    for role in ("discriminator", "generator"):
+        fields = getattr(chosen, role).config.items()
+        lines += [f"  --{role}.config.{name.replace('_', '-')} {value}" for name, value in fields]
+    return "\n".join(lines)
 
 
 CONFIG_HELP = (

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,13 +20,14 @@ def committed(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-        _fsync_folder(path.parent)
+        fsync_folder(path.parent)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
 
 
-def _fsync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
+    """Make renames in a folder last."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -37,12 +38,14 @@ def _fsync_folder(folder: Path) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Commit `content` as JSON; the same content always gives the same bytes."""
     with committed(path) as temporary:
-        # a file name may hold bytes that are no characters; as \udcXX, JSON can hold them, too
-        temporary.write_text(
-            json.dumps(content, indent=1, ensure_ascii=False) + "\n",
-            encoding="utf-8",
-            errors="backslashreplace",
-        )
+        temporary.write_bytes(json_bytes(content))
+
+
+def json_bytes(content: Any) -> bytes:
+    """JSON for people to read; the same content always gives the same bytes."""
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    # a file name may hold bytes that are no characters; as \udcXX, JSON can hold them, too
+    return text.encode("utf-8", errors="backslashreplace")
 
 
 def read_json(path: Path) -> Any:
@@ -132,3 +135,26 @@ def verify(folder: Path, manifest: dict[str, Any]) -> list[str]:
         elif (found := sha256_of(path)) != entry["sha256"]:
             faults.append(f"{entry['name']}: SHA-256 is {found}, should be {entry['sha256']}")
     return faults
+
+
+def differences(there: Any, here: Any, free: Collection[str] = ()) -> str:
+    """In words, the first few values in which two identities differ; empty if in none.
+
+    Fields called as in `free` may differ.
+
+    >>> differences({"run": {"seed": 1, "log": 5}}, {"run": {"seed": 2, "log": 7}}, free={"log"})
+    'run.seed: 1 there, 2 here'
+    """
+    old, new = _flat(there), _flat(here)
+    names = [
+        name
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name) and name.rpartition(".")[2] not in free
+    ]
+    return "; ".join(f"{n}: {old.get(n)} there, {new.get(n)} here" for n in names[:3])
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(tree, dict):
+        return {k: v for key in tree for k, v in _flat(tree[key], f"{prefix}{key}.").items()}
+    return {prefix.rstrip("."): tree}

@@ -2,6 +2,7 @@
 
 EXIT_USER = 2
 EXIT_DAMAGED = 3
+EXIT_GUARD = 4
 EXIT_INTERRUPTED = 130
 
 
@@ -33,6 +34,12 @@ class DamagedError(UserError):
     """What is stored on disk is not what was written. Exit code 3."""
 
     exit_code = EXIT_DAMAGED
+
+
+class GuardError(UserError):
+    """Training was stopped because its numbers went bad. Exit code 4."""
+
+    exit_code = EXIT_GUARD
 
 
 def _rebuild(kind: type[UserError], what: str, got: str, fix: str) -> UserError:

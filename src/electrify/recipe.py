@@ -1,13 +1,21 @@
 """A recipe: everything a pre-training run does, in one file, so that two runs differ by a diff."""
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
+from math import inf
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
+
+import tyro
 
 from electrify import config
+from electrify.errors import UserError
 
 Value = bool | int | float | str
+# Which fields there are the architecture says, so `with_config_flags` reads their flags, not tyro.
+Fields = Annotated[dict[str, Value], tyro.conf.Suppress]
 
 
 @dataclass(frozen=True)
@@ -16,8 +24,10 @@ class Discriminator:
 
     architecture: str = "electra"
     """A model type of transformers that has a masked-LM and a token-classification class."""
-    config: dict[str, Value] = field(default_factory=dict)
+    config: Fields = field(default_factory=dict)
     """Fields of the architecture's configuration; the rest has the architecture's defaults."""
+    init_from: str = ""
+    """A folder or Hub name to take weights from, and the fields that `config` leaves open."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +40,10 @@ class Generator:
     """Its width as a share of the discriminator's; heads and feed-forward shrink along."""
     depth: float = 1.0
     """Its number of layers as a share of the discriminator's."""
-    config: dict[str, Value] = field(default_factory=dict)
+    config: Fields = field(default_factory=dict)
     """Fields of its configuration that differ from the discriminator's otherwise."""
+    init_from: str = ""
+    """A folder or Hub name to take weights and sizes from; width and depth do not count then."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,20 @@ class Run:
     """Of the starting weights, the order, the masks and the samples."""
     init: Literal["official", "huggingface"] = "official"
     """Starting weights: as ELECTRA's code, or as the architecture has them."""
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    """Of matrix products; sampling, losses and weights are always float32."""
+    log_every: int = 100
+    """Steps between two lines of metrics."""
+    eval_every: int = 5_000
+    """Steps between two measurements on held-out text; 0 for none."""
+    eval_batches: int = 16
+    """Batches of held-out text to measure on, always the same."""
+    save_every: int = 10_000
+    """Steps between two checkpoints; there are others by the clock."""
+    keep_last: int = 2
+    """How many of the newest checkpoints stay."""
+    keep_percent: tuple[float, ...] = ()
+    """Percents of the training whose checkpoints stay for good."""
 
 
 @dataclass(frozen=True)
@@ -122,16 +148,167 @@ class Recipe:
     run: Run = field(default_factory=Run)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FromRecipe(Recipe):
+    """The settings of a command whose first argument is a recipe, and whose flags change it."""
+
+    recipe: tyro.conf.Suppress[str]
+    """A recipe's name, or the path of one's own file (.toml)."""
+
+
+SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)
+
+
 def names() -> list[str]:
     """The recipes that come with the package."""
     folder = resources.files("electrify") / "recipes"
     return sorted(path.name[:-5] for path in folder.iterdir() if path.name.endswith(".toml"))
 
 
-def load(name: str) -> Recipe:
-    """A recipe of the package by name, or one's own by path."""
+def path_of(name: str) -> Path:
+    """Where a recipe is, given its name or path."""
     if Path(name).suffix == ".toml":
-        return config.read(Recipe, Path(name))
+        return Path(name)
     if name not in names():
         raise config.unknown(f"recipe {name}", name, dict.fromkeys(names()), "recipe")
-    return config.read(Recipe, Path(str(resources.files("electrify") / "recipes" / f"{name}.toml")))
+    return Path(str(resources.files("electrify") / "recipes" / f"{name}.toml"))
+
+
+def load(name: str) -> Recipe:
+    """A recipe of the package by name, or one's own by path."""
+    return config.read(Recipe, path_of(name))
+
+
+def only_recipe(settings: Recipe) -> Recipe:
+    """The recipe in a command's settings, without what else the command was told."""
+    return Recipe(**{part.name: getattr(settings, part.name) for part in fields(Recipe)})
+
+
+def with_config_flags(
+    settings: SomeRecipe, arguments: Sequence[str]
+) -> tuple[SomeRecipe, list[str]]:
+    """Settings with the flags `--discriminator.config.FIELD VALUE` and the generator's in them.
+
+    Returns the other arguments too. Which fields there are depends on the architecture, so it is
+    seen later whether they exist.
+    """
+    others: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        role, _, flag = argument.removeprefix("--").partition(".config.")
+        if not flag or role not in ("discriminator", "generator"):
+            others.append(argument)
+            continue
+        name, equals, value = flag.partition("=")
+        value = value if equals else next(waiting, "--")
+        if not equals and value.startswith("--"):
+            raise UserError(f"{argument} needs a value", got="none", fix=f"{argument} VALUE")
+        network = getattr(settings, role)
+        changed = network.config | {name.replace("-", "_"): _value(value)}
+        settings = replace(settings, **{role: replace(network, config=changed)})
+    return settings, others
+
+
+def _value(text: str) -> Value:
+    """A number or truth value where the text is one, else the text."""
+    try:
+        value = json.loads(text.lower() if text in ("True", "False") else text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | float | str) else text
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse values that cannot be meant, as far as they show without the architecture."""
+    for name, (holds, range_of_values) in RANGES.items():
+        section, field_name = name.split(".")
+        value = getattr(getattr(recipe, section), field_name)
+        if not holds(value):
+            raise UserError(
+                f"{name} is out of range",
+                got=f"{value}",
+                fix=f"{_flag(name)} takes {range_of_values}",
+            )
+    for percent in recipe.run.keep_percent:
+        if not 0 < percent <= 100:
+            raise UserError(
+                "run.keep_percent is out of range", got=f"{percent}", fix="more than 0, up to 100"
+            )
+    for role in ("discriminator", "generator"):
+        fields_set = getattr(recipe, role).config
+        for name in sorted(FROM_TOKENIZER & fields_set.keys()):
+            raise UserError(
+                f"{role}.config.{name} comes from the tokenizer",
+                got=f"{fields_set[name]}",
+                fix="leave it out",
+            )
+    if recipe.objective.with_replacement and recipe.objective.whole_words:
+        raise UserError(
+            "whole words cannot be drawn with replacement",
+            got="objective.with_replacement and objective.whole_words",
+            fix="set one of them to false",
+        )
+    if recipe.objective.kind == "mlm":
+        _check_nothing_ignored(recipe)
+
+
+def _check_nothing_ignored(recipe: Recipe) -> None:
+    """Masked language modelling has one network: refuse settings that are about two."""
+    for name in ONLY_WITH_GENERATOR:
+        section, _, field_name = name.partition(".")
+        given, default = getattr(recipe, section), getattr(Recipe(), section)
+        if field_name:
+            given, default = getattr(given, field_name), getattr(default, field_name)
+        if given != default:
+            raise UserError(
+                f"{name} would be ignored: masked language modelling has no generator",
+                got=f"{given} with objective.kind = mlm",
+                fix=f"leave {name} out, or set objective.kind to rtd",
+            )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+POSITIVE = (lambda value: 0 < value < inf, "a number above 0")
+NOT_NEGATIVE = (lambda value: 0 <= value < inf, "0 or more")
+COUNT = (lambda value: value >= 1, "1 or more")
+SHARE = (lambda value: 0 <= value <= 1, "0 to 1")
+MEMORY = (lambda value: 0 <= value < 1, "0 or more and less than 1")
+RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "generator.width": POSITIVE,
+    "generator.depth": POSITIVE,
+    "objective.mask_rate": (lambda rate: 0 < rate < 1, "more than 0 and less than 1"),
+    "objective.shown_as_mask": SHARE,
+    "objective.generator_weight": NOT_NEGATIVE,
+    "objective.discriminator_weight": NOT_NEGATIVE,
+    "objective.temperature": POSITIVE,
+    "optimizer.lr": POSITIVE,
+    "optimizer.beta1": MEMORY,
+    "optimizer.beta2": MEMORY,
+    "optimizer.eps": POSITIVE,
+    "optimizer.weight_decay": NOT_NEGATIVE,
+    "optimizer.clip": NOT_NEGATIVE,
+    "optimizer.warmup": NOT_NEGATIVE,
+    "run.steps": COUNT,
+    "run.batch_size": COUNT,
+    "run.length": (lambda length: 8 <= length <= 65_535, "8 to 65,535, as shards do"),
+    "run.log_every": COUNT,
+    "run.eval_every": NOT_NEGATIVE,
+    "run.eval_batches": COUNT,
+    "run.save_every": COUNT,
+    "run.keep_last": COUNT,
+    "run.seed": (lambda seed: 0 <= seed < 2**63, "0 or more"),
+}
+FROM_TOKENIZER = {"vocab_size"} | {
+    f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep", "mask")
+}
+ONLY_WITH_GENERATOR = (
+    "generator",
+    "sharing",
+    "objective.generator_weight",
+    "objective.discriminator_weight",
+    "objective.temperature",
+    "objective.disallow_correct",
+)

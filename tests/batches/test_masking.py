@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chi2_contingency
 
 from electrify.batches.masking import Masking, choose, hide, most_slots, slots_to_use
 
@@ -42,18 +43,55 @@ def full(rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     return candidates, np.full(rows, length)
 
 
-@pytest.mark.parametrize("golden", GOLDEN["full_sequences"])
-def test_with_replacement_the_statistics_are_the_official_ones(golden):
-    length, rows = golden["max_seq_length"], 20_000
+def agree(ours: np.ndarray, official: dict[str, int]) -> bool:
+    """Whether counts by value could come from the distribution that the official counts came from."""
+    values = range(max(len(ours), 1 + max(map(int, official))))
+    table = np.array(
+        [
+            [ours[v] if v < len(ours) else 0 for v in values],
+            [official.get(str(v), 0) for v in values],
+        ]
+    )
+    many = table.sum(axis=0) >= 30  # what is rarer counts as one value
+    pooled = np.column_stack([table[:, many], table[:, ~many].sum(axis=1)])
+    return chi2_contingency(pooled[:, pooled.sum(axis=0) > 0]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("golden", GOLDEN["full_sequences"], ids=lambda g: g["max_seq_length"])
+def test_with_replacement_100_000_sequences_are_as_the_official_ones(golden):
+    """Distributions, not means alone: distinct places, draws of a place, and how many show [MASK]."""
+    length, rows = golden["max_seq_length"], 100_000
     candidates, tokens = full(rows, length)
     masking = Masking(0.15, length, with_replacement=True)
     slots = choose(candidates, tokens, masking, (0, 0), np.arange(rows))
-    hidden = hide(np.ones((rows, length), np.int64), slots, 4, masking, (0, 0), np.arange(rows))
-    distinct = np.mean([len(set(row)) for row in slots.positions_BN.tolist()])
-    assert distinct == pytest.approx(golden["mean_distinct_positions"], abs=0.02)
-    shown = np.mean((hidden == 4).sum(axis=1))
-    assert shown == pytest.approx(golden["mean_mask_tokens_shown"], abs=0.05)
-    assert shown / distinct == pytest.approx(golden["share_of_distinct_shown_as_mask"], abs=0.003)
+    hidden = (
+        hide(np.ones((rows, length), np.int64), slots, 4, masking, (0, 0), np.arange(rows)) == 4
+    )
+    draws = np.zeros((rows, length), dtype=np.int64)
+    np.add.at(draws, (np.arange(rows)[:, None], slots.positions_BN), 1)
+    distinct, shown = (draws > 0).sum(axis=1), hidden.sum(axis=1)
+    assert not np.any(hidden & (draws == 0))
+    assert agree(np.bincount(distinct), golden["histogram_distinct_positions"])
+    assert agree(np.bincount(shown), golden["histogram_mask_tokens"])
+    per_place = np.bincount(draws.ravel())
+    per_place[0] = 0
+    assert agree(per_place, golden["histogram_draws_per_position"])
+    assert distinct.mean() == pytest.approx(golden["mean_distinct_positions"], abs=0.02)
+    assert shown.mean() == pytest.approx(golden["mean_mask_tokens_shown"], abs=0.05)
+    for times, share in golden["share_shown_as_mask_by_multiplicity"].items():
+        if (drawn := draws == int(times)).sum() > 1000:
+            assert hidden[drawn].mean() == pytest.approx(share, abs=0.01)
+
+
+def test_without_replacement_the_official_distributions_are_not_met():
+    """A check of the check above."""
+    golden, rows = GOLDEN["full_sequences"][0], 10_000
+    candidates, tokens = full(rows, 128)
+    masking = Masking(0.15, 128)
+    slots = choose(candidates, tokens, masking, (0, 0), np.arange(rows))
+    hidden = hide(np.ones((rows, 128), np.int64), slots, 4, masking, (0, 0), np.arange(rows)) == 4
+    assert not agree(np.bincount(hidden.sum(axis=1)), golden["histogram_mask_tokens"])
+    assert not agree(np.bincount(np.full(rows, 19)), golden["histogram_distinct_positions"])
 
 
 def test_without_replacement_over_100_000_sequences():

@@ -1,40 +1,64 @@
 """Losses, samples and metrics."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 from sklearn.metrics import roc_auc_score
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
+from torch import nn
 
 from electrify.models import rtd, sampling
 from electrify.models.inputs import Inputs, totals_of
 from electrify.models.mlm import MaskedLanguageModel
 from electrify.models.pair import build_masked_lm, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
-from electrify.training.optim import ElectraAdam, parameter_groups
-from electrify.training.update import update
 
-GOLDEN = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
+FOLDER = Path(__file__).parent.parent / "golden"
+GOLDEN = json.loads((FOLDER / "formulas.json").read_text())
+REPEATS = dict(np.load(FOLDER / "scatter_repeats.npz"))
 
 
-@pytest.mark.parametrize("vocabulary", [5, 256, 700])
-def test_inverse_cdf_has_the_distribution_of_the_softmax(vocabulary):
-    draw = torch.Generator().manual_seed(0)
-    logits = 2 * torch.randn(vocabulary, generator=draw)
-    count = 100_000
-    uniforms = torch.rand(count, generator=draw)
-    sampled = sampling.inverse_cdf(logits.expand(count, -1), uniforms)
-    observed = np.bincount(sampled.numpy(), minlength=vocabulary)
-    expected = torch.softmax(logits.double(), -1).numpy() * count
+def fits_softmax(sampled: torch.Tensor, logits: torch.Tensor) -> bool:
+    """Whether tokens could have been drawn by these probabilities; rare tokens count as one."""
+    observed = np.bincount(sampled.numpy(), minlength=len(logits))
+    expected = torch.softmax(logits.double(), -1).numpy() * len(sampled)
     many = expected > 5
     observed = np.append(observed[many], observed[~many].sum())
     expected = np.append(expected[many], expected[~many].sum())
     kept = expected > 0
-    assert chisquare(observed[kept], expected[kept]).pvalue > 1e-4
+    return chisquare(observed[kept], expected[kept]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("vocabulary", [5, 256, 700])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_inverse_cdf_has_the_distribution_of_the_softmax(vocabulary, dtype):
+    """Of the logits as they are: 16 bits of a logit are not 16 bits of a probability."""
+    draw = torch.Generator().manual_seed(0)
+    logits = (2 * torch.randn(vocabulary, generator=draw)).to(dtype)
+    uniforms = torch.rand(100_000, generator=draw)
+    sampled = sampling.inverse_cdf(logits.expand(len(uniforms), -1), uniforms)
+    assert fits_softmax(sampled, logits)
+    assert not fits_softmax(sampled, 1.1 * logits), "the test is sharp enough"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gumbel_max_has_the_distribution_of_the_softmax(dtype):
+    draw = torch.Generator().manual_seed(0)
+    logits = (2 * torch.randn(5, generator=draw)).to(dtype)
+    noise = sampling.gumbel_noise(torch.rand(100_000, 5, generator=draw))
+    sampled = sampling.gumbel_max(logits.expand(len(noise), -1), noise)
+    assert fits_softmax(sampled, logits)
+    assert not fits_softmax(sampled, 1.1 * logits), "the test is sharp enough"
+    near = torch.tensor([[8.0, 8.0]], dtype=dtype), torch.tensor([[0.001, 0.002]])
+    assert sampling.gumbel_max(*near).item() == 1, "16 bits would not tell them apart"
 
 
 def test_inverse_cdf_is_the_naive_one_and_holds_at_the_edges():
@@ -46,15 +70,16 @@ def test_inverse_cdf_is_the_naive_one_and_holds_at_the_edges():
     assert (sampling.inverse_cdf(logits, uniforms) == naive).float().mean() > 0.995
     certain = torch.full((3, 300), -1e9)
     certain[:, 299] = 0.0
-    edges = torch.tensor([1e-12, 0.5, 1 - 2**-24])
+    edges = torch.tensor([1e-12, 0.5, 1.0])  # a number just below 1 is 1 in float32
     assert sampling.inverse_cdf(certain, edges).tolist() == [299, 299, 299]
     certain[:, 299], certain[:, 0] = -1e9, 0.0
     assert sampling.inverse_cdf(certain, edges).tolist() == [0, 0, 0]
 
 
 def test_gumbel_noise_is_finite_as_officially():
-    uniforms = torch.tensor([0.0, 0.5, 1 - 2**-24], dtype=torch.float64)
-    wanted = [GOLDEN["gumbel"][name] for name in ("u=0", "u=0.5", "u=1-2**-24")]
+    uniforms = torch.tensor([0.0, 0.5, 1 - 2**-24, 1 - 1e-9], dtype=torch.float64)
+    names = ("u=0", "u=0.5", "u=1-2**-24", "u->1 exactly")
+    wanted = [GOLDEN["gumbel"][name] for name in names]
     assert sampling.gumbel_noise(uniforms).tolist() == pytest.approx(wanted, rel=1e-6)
 
 
@@ -85,27 +110,111 @@ def test_corruption_is_the_official_one(name):
         assert corrupted.labels_BL[0].tolist() == golden["rtd_labels"]
 
 
-def test_micro_batches_add_up_to_the_batch():
-    """1 × 8 rows and 4 × 2 rows: the same loss, gradients and metrics, though rows differ in length."""
-    recipe = tiny_recipe("electra", width=0.5)
-    inputs = tiny_inputs(rows=8, padding=9)
-    weights = inputs.weights_BN.clone()
-    weights[3, 1:] = 0
-    inputs = inputs._replace(weights_BN=weights, positions_BN=inputs.positions_BN * weights.long())
-    found = []
-    for size in (8, 2):
-        pair = build_pair(recipe, VOCABULARY)
-        model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights()).eval()
-        adam = ElectraAdam(parameter_groups(model, 1e-3, 0.01))
-        parts = [Inputs(*(t[i : i + size] for t in inputs)) for i in range(0, 8, size)]
-        done = update(model, adam, parts, totals_of(inputs), 1e-3, 1.0)
-        found.append((done, [p.detach().clone() for p in model.parameters()]))
-    (whole, weights_a), (split, weights_b) = found
-    assert split.loss == pytest.approx(whole.loss, rel=1e-6)
-    assert split.norm == pytest.approx(whole.norm, rel=1e-6)
-    for a, b in zip(weights_a, weights_b, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
-    assert rtd.metrics(split.sums) == pytest.approx(rtd.metrics(whole.sums), rel=1e-6)
+def test_repeated_positions_take_the_floor_of_the_mean_as_officially():
+    golden = {name: torch.from_numpy(array).long() for name, array in REPEATS.items()}
+    ids = golden["sequence"]
+    weights = torch.ones(golden["positions"].shape)
+    inputs = Inputs(ids, ids, ids, ids, golden["positions"], weights, weights)
+    corrupted = rtd.corrupt(inputs, golden["updates"])
+    assert torch.equal(corrupted.ids_BL, golden["updated"])
+    assert torch.equal(corrupted.labels_BL, golden["labels"])
+
+
+token_ids = st.integers(0, 20)
+slots = st.lists(st.tuples(st.integers(1, 11), token_ids), max_size=6, unique_by=lambda s: s[0])
+
+
+@settings(max_examples=200)
+@given(st.lists(token_ids, min_size=12, max_size=12), slots, st.integers(0, 3))
+def test_labels_say_where_the_tokens_differ(ids, chosen, unused):
+    """Original where it was not chosen, or was sampled as it was; at most one label a slot."""
+    positions = [place for place, _ in chosen] + [0] * unused
+    sampled = torch.tensor([[token for _, token in chosen] + [7] * unused], dtype=torch.long)
+    found = rtd.corrupt(inputs_of(ids, positions), sampled.view(1, len(positions)))
+    wanted = list(ids)
+    for place, token in chosen:
+        wanted[place] = token
+    assert found.ids_BL[0].tolist() == wanted
+    assert found.labels_BL[0].tolist() == [int(a != b) for a, b in zip(wanted, ids, strict=True)]
+    assert found.labels_BL.sum() <= len(chosen)
+
+
+class Says(nn.Module):
+    """A network that gives these logits, whatever it is asked."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        super().__init__()
+        self.logits, self.base_model = logits, nn.Identity()
+        self.config = SimpleNamespace(type_vocab_size=0)
+
+    def forward(self, input_ids, attention_mask):
+        return SimpleNamespace(logits=self.logits)
+
+
+def test_the_official_generator_loss():
+    """Σ w · nll / (Σ w + 1e-6): unused slots weigh nothing, rows with more slots weigh more."""
+    golden = GOLDEN["mlm_loss_example"]
+    losses = torch.tensor(golden["per_slot_nll"])
+    weights = torch.tensor(golden["masked_lm_weights"]).float()
+    logits = torch.stack([torch.zeros_like(losses), torch.log(torch.exp(losses) - 1)], dim=-1)
+    ids = torch.zeros(2, 5, dtype=torch.long)  # token 0 everywhere; its loss is the golden one
+    inputs = Inputs(ids, ids, ids, ids, torch.tensor([[1, 2, 0], [3, 0, 0]]), weights, weights)
+    model = MaskedLanguageModel(Says(logits.view(1, -1, 2)))
+    loss, _ = model(inputs, totals_of(inputs))
+    assert loss.item() == pytest.approx(golden["loss"], rel=1e-6)
+
+
+def test_the_official_discriminator_loss():
+    """Over all real tokens of the batch, special ones too: not a mean of the rows' means."""
+    golden = GOLDEN["disc_loss_example"]
+    attention = torch.tensor(golden["input_mask"])
+    ids = torch.ones(2, 4, dtype=torch.long)
+    positions, weights = torch.tensor([[1, 0], [1, 3]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    inputs = Inputs(ids, ids, attention, ids, positions, weights, weights / 2)
+    always_two = torch.tensor([0.0, 0.0, 1e4]).expand(1, 4, 3)
+    discriminator = Says(torch.tensor(golden["logits"]))
+    model = ReplacedTokenDetection(Says(always_two), discriminator, Weights(0.0, 1.0))
+    loss, sums = model(inputs, totals_of(inputs))
+    assert loss.item() == pytest.approx(golden["loss"], rel=1e-6)
+    assert (sums["tokens"], sums["replaced"]) == (6, 2)
+    assert sum(golden["labels"][1]) == 2, "one of them is padding, and is not counted"
+
+
+def test_the_generator_is_asked_once_and_with_dropout():
+    """What it is scored on is what is sampled from: no second, cleaner pass."""
+    recipe = tiny_recipe("electra")
+    fields = {**recipe.discriminator.config, "hidden_dropout_prob": 0.3}
+    recipe = replace(recipe, discriminator=replace(recipe.discriminator, config=fields))
+    pair = build_pair(recipe, VOCABULARY)
+    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights()).train()
+    inputs, seen = tiny_inputs(), []
+    pair.generator.register_forward_hook(lambda m, a, output: seen.append((m.training, output.logits)))  # fmt: skip
+    with torch.no_grad():
+        model(inputs, totals_of(inputs))
+        model(inputs, totals_of(inputs))
+    (first, one), (second, other) = seen
+    assert first
+    assert second
+    assert not torch.allclose(one, other)
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_samples_are_drawn_and_losses_taken_in_float32_under_autocast(noise, monkeypatch):
+    pair = build_pair(tiny_recipe("electra"), VOCABULARY)
+    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights()).train()
+    inputs, seen = tiny_inputs(), {}
+    heads = {"generator": pair.generator, "discriminator": pair.discriminator}
+    for name, network in heads.items():
+        network.register_forward_hook(lambda m, a, o, name=name: seen.update({name: o.logits.dtype}))  # fmt: skip
+    softmax = torch.softmax
+    monkeypatch.setattr(torch, "softmax", lambda t, dim: seen.update(drawn=t.dtype) or softmax(t, dim))  # fmt: skip
+    gumbel = torch.zeros(inputs.positions_BN.numel(), VOCABULARY.size) if noise else None
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, sums = model(inputs, totals_of(inputs), noise_MV=gumbel)
+    loss.backward()
+    assert seen["generator"] == seen["discriminator"] == torch.bfloat16
+    assert noise or seen["drawn"] == torch.float32
+    assert loss.dtype == sums["generator_loss"].dtype == sums["discriminator_loss"].dtype == torch.float32  # fmt: skip
 
 
 def test_padding_is_never_in_a_loss():
@@ -148,7 +257,7 @@ def test_detection_metrics_agree_with_scikit_learn():
 
 
 def test_masked_lm_alone():
-    model = MaskedLanguageModel(build_masked_lm(tiny_recipe("bert"), VOCABULARY)).train()
+    model = MaskedLanguageModel(build_masked_lm(tiny_recipe("bert"), VOCABULARY)[0]).train()
     inputs = tiny_inputs()
     loss, sums = model(inputs, totals_of(inputs))
     loss.backward()

@@ -1,18 +1,20 @@
 """What generator and discriminator share, and that it stays shared."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_model, save_model
 from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs, tiny_recipe
-from torch import nn
+from torch import distributed, nn
 
-from electrify.models.inputs import totals_of
+from electrify.models.inputs import Inputs, call, totals_of
 from electrify.models.pair import build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
 from electrify.models.sharing import DisentangledEmbedding, shared_parameters
 from electrify.recipe import Discriminator, Generator, Recipe, Run, Sharing
-from electrify.training.optim import parameter_groups
+from electrify.training.optim import ElectraAdam, clip, parameter_groups
 
 EMBEDDINGS = "electra.embeddings."
 
@@ -46,28 +48,125 @@ def electra(sharing: Sharing) -> Recipe:
 )
 def test_what_is_shared(sharing, wanted):
     pair, _ = pair_and_model(electra(sharing))
-    assert pair.apart == []
+    assert pair.notes == []
     found = set(shared_parameters(pair.generator, pair.discriminator))
     assert found == {EMBEDDINGS + name for name in wanted}
     words = pair.generator.get_input_embeddings().weight
     assert pair.generator.get_output_embeddings().weight is words
 
 
-def test_ties_survive_copying_moving_saving_and_wrapping(tmp_path):
+def tied(model: nn.Module) -> bool:
+    """Whether the word table is one object in all three places, and the LayerNorm in both."""
+    words = model.discriminator.get_input_embeddings().weight
+    mine, theirs = (n.electra.embeddings.LayerNorm for n in (model.generator, model.discriminator))
+    return (
+        model.generator.get_input_embeddings().weight is words
+        and model.generator.get_output_embeddings().weight is words
+        and mine.weight is theirs.weight
+        and mine.bias is theirs.bias
+    )
+
+
+def test_an_optimizer_sees_what_is_shared_once():
     _, model = pair_and_model(electra(Sharing()))
-    other = copy.deepcopy(model).to(torch.float64).to(torch.float32)
-    torch.save(model.state_dict(), tmp_path / "m.pt")
-    other.load_state_dict(torch.load(tmp_path / "m.pt", weights_only=True))
-    for some in (model, other, torch.compile(other)):
-        words = some.discriminator.get_input_embeddings().weight
-        assert some.generator.get_input_embeddings().weight is words
-        assert some.generator.get_output_embeddings().weight is words
     groups = parameter_groups(model, 1.0, 0.01)
     listed = [id(parameter) for group in groups for parameter in group["params"]]
     assert len(listed) == len(set(listed))
     assert sum(p.numel() for g in groups for p in g["params"]) == sum(
         p.numel() for p in model.parameters()
     )
+
+
+def by_torch(model: nn.Module, other: nn.Module, path: Path) -> None:
+    torch.save(model.state_dict(), path)
+    other.load_state_dict(torch.load(path, weights_only=True))
+
+
+def by_safetensors(model: nn.Module, other: nn.Module, path: Path) -> None:
+    save_model(model, str(path))
+    load_model(other, str(path))
+
+
+@pytest.mark.parametrize("save_and_load", [by_torch, by_safetensors])
+def test_ties_survive_saving_and_loading(save_and_load, tmp_path):
+    _, model = pair_and_model(electra(Sharing()))
+    _, other = pair_and_model(electra(Sharing()))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 1.0
+    save_and_load(model, other, tmp_path / "weights")
+    assert tied(other)
+    assert all(map(torch.equal, model.parameters(), other.parameters()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [copy.deepcopy, lambda m: m.to(torch.float64), lambda m: m.bfloat16(), lambda m: m.cpu()],
+    ids=["deepcopy", "float64", "bfloat16", "cpu"],
+)
+def test_ties_survive_copying_and_moving(change):
+    _, model = pair_and_model(electra(Sharing()))
+    assert tied(model)
+    assert tied(change(model))
+
+
+def one_update(model: nn.Module, inputs: Inputs, scale: float, losses: nn.Module) -> None:
+    """As training/update.py, but for the wrapper of the model and the number of processes."""
+    (losses(inputs, totals_of(tiny_inputs(rows=4, padding=7)))[0] * scale).backward()
+    clip(model.parameters(), 1.0)
+    ElectraAdam(parameter_groups(model, 1e-3, 0.01), lr=1e-3).step()
+
+
+def one_of_two(rank: int, folder: Path) -> None:
+    """Half of the rows, in a process of its own; gradients are averaged, so the loss is doubled."""
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
+    _, model = pair_and_model(electra(Sharing()))
+    wrapped = nn.parallel.DistributedDataParallel(model.eval())
+    assert tied(wrapped.module)
+    half = Inputs(*(t[2 * rank : 2 * rank + 2] for t in tiny_inputs(rows=4, padding=7)))
+    one_update(model, half, 2.0, wrapped)
+    assert tied(wrapped.module)
+    torch.save(model.state_dict(), folder / f"{rank}.pt")
+    distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_ties_and_the_update_survive_two_processes(tmp_path):
+    """Both end with the weights that one process reaches with the whole batch."""
+    torch.multiprocessing.spawn(one_of_two, (tmp_path,), nprocs=2)
+    _, alone = pair_and_model(electra(Sharing()))
+    one_update(alone, tiny_inputs(rows=4, padding=7), 1.0, alone.eval())
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
+    for name, wanted in alone.state_dict().items():
+        assert torch.equal(first[name], second[name])
+        torch.testing.assert_close(first[name], wanted, rtol=0, atol=2e-6)
+
+
+def test_ties_and_gradients_survive_compiling():
+    inputs = tiny_inputs()
+    found = []
+    for wrap in (lambda m: m, lambda m: torch.compile(m, backend="aot_eager")):
+        _, model = pair_and_model(electra(Sharing()))
+        loss = wrap(model.eval())(inputs, totals_of(inputs))[0]
+        loss.backward()
+        assert tied(model)
+        found.append([loss, *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+
+
+def test_the_shared_norm_is_felt_by_both():
+    """Moving the discriminator's LayerNorm moves the generator's output too."""
+    pair, _ = pair_and_model(electra(Sharing()))
+    inputs = tiny_inputs()
+    networks = (pair.generator.eval(), pair.discriminator.eval())
+    with torch.no_grad():
+        before = [call(network, inputs.ids_BL, inputs).logits for network in networks]
+        pair.discriminator.electra.embeddings.LayerNorm.bias[0] += 1.0
+        after = [call(network, inputs.ids_BL, inputs).logits for network in networks]
+    assert not any(map(torch.equal, before, after))
 
 
 def test_gdes_sends_no_gradient_of_the_discriminator_to_the_generators_table():
@@ -107,7 +206,7 @@ def test_a_mixed_pair_ties_what_fits_and_says_what_does_not():
         run=Run(init="huggingface"),
     )
     pair, _ = pair_and_model(recipe)
-    assert pair.apart == []
+    assert pair.notes == []
     assert len(set(shared_parameters(pair.generator, pair.discriminator))) == 5
     wide = Recipe(
         Discriminator("albert", tiny_fields("albert")),
@@ -115,7 +214,7 @@ def test_a_mixed_pair_ties_what_fits_and_says_what_does_not():
         run=Run(init="huggingface"),
     )
     pair, _ = pair_and_model(wide)
-    assert "embeddings.word_embeddings.weight: (200, 32) and (200, 16)" in pair.apart
+    assert "embeddings.word_embeddings.weight: (200, 32) and (200, 16)" in pair.notes
 
 
 @pytest.mark.parametrize("sharing", [Sharing(projection=True), Sharing(encoder=True)])
@@ -125,13 +224,6 @@ def test_albert_may_share_its_projection_or_its_encoder(sharing):
     assert "albert.encoder.embedding_hidden_mapping_in.weight" in shared
     layers = {name for name in shared if "albert_layer_groups" in name}
     assert bool(layers) == sharing.encoder
-    assert pair.apart == []
+    assert pair.notes == []
     inputs = tiny_inputs()
     model(inputs, totals_of(inputs))[0].backward()
-
-
-def test_every_row_of_the_tables_learns():
-    pair, _ = pair_and_model(electra(Sharing()))
-    for network in (pair.generator, pair.discriminator):
-        for module in network.modules():
-            assert not isinstance(module, nn.Embedding) or module.padding_idx is None

@@ -1,4 +1,4 @@
-"""Tiny pairs of every architecture, and a batch for them."""
+"""Tiny pairs of every architecture, and a batch and a tokenizer for them."""
 
 import torch
 from transformers import CONFIG_MAPPING
@@ -6,6 +6,7 @@ from transformers import CONFIG_MAPPING
 from electrify.models.inputs import Inputs
 from electrify.models.pair import FEED_FORWARD, TABLE_WIDTH, Vocabulary
 from electrify.recipe import Discriminator, Generator, Recipe, Run, Sharing
+from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary
 
 VOCABULARY = Vocabulary(size=200, pad=0, cls=2, sep=3)
 MASK = 4
@@ -13,10 +14,12 @@ MASK = 4
 OWN_FIELDS = {
     "funnel": {"d_head": 16},
     "fnet": {"tpu_short_seq_length": 32},
-    "mobilebert": {"intra_bottleneck_size": 32, "embedding_size": 32},
+    "mobilebert": {"intra_bottleneck_size": 16, "embedding_size": 16},
     "rembert": {"output_embedding_size": 16},
     "squeezebert": {"embedding_size": 32},
     "longformer": {"attention_window": 8},
+    "luke": {"entity_vocab_size": 10},
+    "roc_bert": {"pronunciation_vocab_size": 10, "shape_vocab_size": 10},
     "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
 }
 
@@ -69,3 +72,9 @@ def tiny_inputs(rows: int = 3, length: int = 32, slots: int = 4, padding: int = 
         torch.ones(rows, slots),
         torch.rand(rows, slots, generator=draw),
     )
+
+
+def tiny_tokenizer() -> LoadedTokenizer:
+    """A tokenizer with the ids of `VOCABULARY`."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    return from_vocabulary([*special, *(f"w{n}" for n in range(VOCABULARY.size - len(special)))])

@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from tests.models.tiny import VOCABULARY, tiny_recipe
+from transformers import ElectraConfig, ElectraModel
 
 from electrify.errors import UserError
+from electrify.finetuning.head import Classifier
 from electrify.models.pair import build_discriminator
-from electrify.training.layers import layer_scale
+from electrify.training.layers import exponent, layer_scale
 from electrify.training.optim import parameter_groups
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
@@ -44,7 +47,7 @@ def test_multipliers(kind, name, layers, decay):
 
 
 def test_every_parameter_is_in_one_group_and_rates_follow():
-    model = build_discriminator(tiny_recipe("electra"), VOCABULARY)
+    model, _ = build_discriminator(tiny_recipe("electra"), VOCABULARY)
     groups = parameter_groups(model, 1e-3, 0.01, layer_scale(model, 0.8, "official"))
     names = [name for group in groups for name in group["names"]]
     assert sorted(names) == sorted(name for name, _ in model.named_parameters())
@@ -52,6 +55,39 @@ def test_every_parameter_is_in_one_group_and_rates_follow():
         round(0.8**e, 6) for e in (4, 3, 2, 0)
     }
     assert all(group["lr"] == 1e-3 * group["scale"] for group in groups)
+
+
+def test_a_small_classifier_has_fourteen_rates():
+    """Tables with their projection, twelve layers, and the head; no parameter is left out."""
+    with torch.device("meta"):
+        model = Classifier(ElectraModel(ElectraConfig()), 2, "classes", "sum")
+    groups = parameter_groups(model, 1e-4, 0.01, layer_scale(model, 0.8, "official"))
+    scales = {name: group["scale"] for group in groups for name in group["names"]}
+    assert scales.keys() == {name for name, _ in model.named_parameters()}
+    assert sorted(set(scales.values())) == [0.8**e for e in (*range(14, 1, -1), 0)]
+    assert scales["body.embeddings_project.weight"] == scales["body.embeddings.LayerNorm.bias"]
+    assert scales["classifier.weight"] == 1
+
+
+NAMES = {  # how architectures name the parts of their layers, of 12; and the official power
+    "body.encoder.layer.1.output.dense.weight": 12,
+    "body.encoder.layer.11.output.dense.weight": 2,
+    "body.transformer.layer.3.ffn.lin1.weight": 10,
+    "body.layers.3.attn.Wqkv.weight": 10,
+    "body.attentions.3.q_lin.weight": 10,
+    "body.layer_norm1.3.weight": 10,
+    "body.ffns.3.lin1.weight": 10,
+    "body.layer_norm2.3.bias": 10,
+    "body.layer_norm_emb.weight": 14,
+    "body.embeddings.tok_embeddings.weight": 14,
+    "body.final_norm.weight": 2,
+    "classifier.weight": 0,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_other_architectures(name):
+    assert exponent(name, "body", 12, "official") == NAMES[name]
 
 
 def test_a_bad_decay_is_refused():

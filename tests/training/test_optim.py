@@ -1,15 +1,40 @@
 """Optimizers and parameter groups."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
-from tests.models.tiny import VOCABULARY, tiny_recipe
+from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch import nn
 
+from electrify.models.inputs import totals_of
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
-from electrify.recipe import load, names
-from electrify.training.optim import ElectraAdam, Lamb, clip, decays, parameter_groups
+from electrify.recipe import Optimizer, load, names
+from electrify.training.optim import (
+    ElectraAdam,
+    Lamb,
+    build_optimizer,
+    clip,
+    decays,
+    parameter_groups,
+)
 from electrify.training.schedule import factor
+from electrify.training.update import update
+
+FORMULAS = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
+
+
+def test_adam_on_one_number_is_the_official_one():
+    golden = FORMULAS["adam_scalar"]
+    parameter = nn.Parameter(torch.tensor([golden["p0"]], dtype=torch.float64))
+    adam = ElectraAdam([parameter], lr=golden["lr"], weight_decay=golden["weight_decay"])
+    steps = zip(golden["grads"], golden["official_no_bias_correction_wd"], strict=True)
+    for gradient, wanted in steps:
+        parameter.grad = torch.tensor([gradient], dtype=torch.float64)
+        adam.step()
+        assert parameter.item() == pytest.approx(wanted["p"], abs=1e-9)
 
 
 def test_the_first_update_of_adam_is_3_16_rates_whatever_the_gradient():
@@ -72,28 +97,41 @@ def test_no_bias_and_no_norm_decays(architecture):
 
 
 BERT_VOCABULARY = Vocabulary(30522, 0, 101, 102)
-COUNTS = {  # joint, of the discriminator with its head; from fidelity.md 7.1
-    "electra-small": (14_196_219, 13_549_057),
-    "electra-small-plus": (23_122_875, 13_549_057),
-    "electra-base": (119_386_427, 109_483_009),
-    "electra-small-owt": (None, 17_325_058),
-    "alectra-small-owt": (None, 4_747_010),
+OFFICIAL = {
+    "electra-small": "electra_small",
+    "electra-small-plus": "electra_small_plusplus_gen256",
+    "electra-base": "electra_base",
+    "electra-large": "electra_large",
+}
+OTHERS = {
+    "electra-small-owt": "lmtuners_bert_small_discriminator",
+    "alectra-small-owt": "lmtuners_albert_small_discriminator",
 }
 
 
-@pytest.mark.parametrize("name", COUNTS)
+def size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("name", [*OFFICIAL, *OTHERS])
 def test_parameter_counts_of_recipes(name):
-    pair = build_pair(load(name), BERT_VOCABULARY)
+    with torch.device("meta"):
+        pair = build_pair(load(name), BERT_VOCABULARY)
+    assert pair.notes == []
+    golden = FORMULAS["params"][(OFFICIAL | OTHERS)[name]]
+    if name in OTHERS:
+        assert size(pair.discriminator) == golden["total_without_pooler"]
+        return
+    assert size(pair.discriminator) == golden["discriminator_with_rtd_head"]
+    assert size(pair.discriminator.base_model) == golden["discriminator_backbone"]
+    assert size(pair.generator) == golden["generator_standalone_with_embeddings"]
     model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
-    joint, discriminator = COUNTS[name]
-    assert pair.apart == []
-    assert sum(p.numel() for p in pair.discriminator.parameters()) == discriminator
-    if joint:
-        groups = parameter_groups(model, 1.0, 0.01)
-        sizes = {g["weight_decay"]: sum(p.numel() for p in g["params"]) for g in groups}
-        assert sum(sizes.values()) == joint
-        if name == "electra-small":
-            assert sizes == {0.01: 14_114_560, 0.0: 81_659}
+    assert size(model) == golden["joint_trainable_shared_embeddings"]
+    groups = parameter_groups(model, 1.0, 0.01)
+    assert {g["weight_decay"]: sum(p.numel() for p in g["params"]) for g in groups} == {
+        0.01: golden["joint_weight_decayed"],
+        0.0: golden["joint_not_weight_decayed"],
+    }
 
 
 @pytest.mark.parametrize("name", names())
@@ -105,3 +143,34 @@ def test_every_recipe_loads_and_its_rate_starts_and_ends_low(name):
     ]
     assert rates[0] == rates[2] == 0
     assert 0.9 < rates[1] <= 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "lr"), [("electra-adam", 2e-3), ("adamw", 2e-3), ("lamb", 2e-2), ("muon", 1e-2)]
+)
+def test_every_optimizer_of_a_recipe_learns_and_has_each_parameter_once(kind, lr):
+    pair = build_pair(tiny_recipe("bert"), VOCABULARY)
+    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
+    optimizer = build_optimizer(model, Optimizer(kind=kind, lr=lr))
+    listed = [id(param) for group in optimizer.param_groups for param in group["params"]]
+    assert sorted(listed) == sorted(id(parameter) for parameter in model.parameters())
+    inputs = tiny_inputs()
+    totals = totals_of(inputs)
+    losses = [update(model, optimizer, [inputs], totals, lr, 1.0).loss for _ in range(12)]
+    assert losses[-1] < 0.9 * losses[0]
+    for group in optimizer.param_groups:
+        for name, parameter in zip(group["names"], group["params"], strict=True):
+            assert optimizer.state[parameter] or parameter.grad is None, name
+
+
+def test_muon_takes_the_matrices_of_the_bodies_and_nothing_else():
+    pair = build_pair(tiny_recipe("bert"), VOCABULARY)
+    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
+    muon, adamw = build_optimizer(model, Optimizer(kind="muon")).parts
+    assert isinstance(muon, torch.optim.Muon)
+    by_muon = {name for group in muon.param_groups for name in group["names"]}
+    by_adamw = {name for group in adamw.param_groups for name in group["names"]}
+    assert "discriminator.bert.encoder.layer.0.attention.self.query.weight" in by_muon
+    assert "generator.bert.embeddings.word_embeddings.weight" in by_adamw
+    assert {"discriminator.classifier.weight"} <= by_adamw
+    assert not any("bias" in name or "LayerNorm" in name for name in by_muon)

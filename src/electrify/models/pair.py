@@ -1,9 +1,11 @@
 """A generator and a discriminator of any architecture that transformers has both classes for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import CONFIG_MAPPING, AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers.models.auto.modeling_auto import (
@@ -11,12 +13,16 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
 )
 from transformers.models.electra import ElectraForPreTraining
+from transformers.utils import logging
 
 from electrify.config import unknown
 from electrify.errors import UserError
 from electrify.models.initialise import initialise
-from electrify.models.sharing import share
-from electrify.recipe import Discriminator, Generator, Recipe, Value
+from electrify.models.released import check_vocabulary, load_released, released_config
+from electrify.models.sharing import share, tie_output, unequal_tables
+from electrify.recipe import Discriminator, Generator, Recipe, Run, Value
+
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # hundreds a second, of its own loading and saving
 
 ARCHITECTURES = sorted(
     set(MODEL_FOR_MASKED_LM_MAPPING_NAMES) & set(MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES)
@@ -42,6 +48,8 @@ UNDECLARED = {
         "share_att_key",
     }
 }
+# Where from_pretrained sets the row of a padding id to 0, whatever was learned: they get none.
+RESETS_PADDING = {"funnel"}
 FEED_FORWARD = ("intermediate_size", "hidden_dim", "d_inner", "ffn_dim")
 LABELS = {0: "original", 1: "replaced"}
 
@@ -56,54 +64,76 @@ class Vocabulary(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two networks that share what the recipe says, and what they could not share."""
+    """Two networks that share what the recipe says."""
 
     generator: Any
     discriminator: Any
-    apart: list[str]
+    notes: list[str]
+    """In words: what they could not share, and what released weights did not hold."""
 
 
 def build_pair(recipe: Recipe, vocabulary: Vocabulary) -> Pair:
     """Generator and discriminator with the recipe's starting weights."""
     torch.manual_seed(recipe.run.seed)  # for what the architectures draw by themselves
-    discriminator = build_discriminator(recipe, vocabulary)
+    discriminator, notes = build_discriminator(recipe, vocabulary)
     settings = generator_config(recipe.discriminator, recipe.generator, vocabulary)
-    generator = _build(AutoModelForMaskedLM, settings, settings.model_type)
-    if recipe.run.init == "official":
-        initialise(generator, torch.Generator().manual_seed(recipe.run.seed + 1))
-    apart = share(generator, discriminator, recipe.sharing)
+    generator, more = _network(
+        AutoModelForMaskedLM, settings, recipe.generator, recipe.run, recipe.run.seed + 1
+    )
+    notes += more
+    if recipe.generator.init_from:
+        notes += unequal_tables(generator, discriminator, recipe.sharing)
+    notes += share(generator, discriminator, recipe.sharing)
     for network in (generator, discriminator):
         train_every_row(network)
-    return Pair(generator, discriminator, apart)
+    return Pair(generator, discriminator, notes)
 
 
-def build_discriminator(recipe: Recipe, vocabulary: Vocabulary) -> Any:
+def build_discriminator(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, list[str]]:
     """The network that is kept: with ELECTRA's own head, else with one of two labels a token."""
     settings = discriminator_config(recipe.discriminator, vocabulary)
-    if settings.model_type == "electra":
-        network = _build(ElectraForPreTraining, settings, "electra")
-    else:
+    kind: Any = ElectraForPreTraining
+    if settings.model_type != "electra":
+        kind = AutoModelForTokenClassification
         settings.num_labels, settings.id2label = len(LABELS), LABELS
         settings.label2id = {label: number for number, label in LABELS.items()}
-        network = _build(AutoModelForTokenClassification, settings, settings.model_type)
-    if recipe.run.init == "official":
-        initialise(network, torch.Generator().manual_seed(recipe.run.seed))
-    return network
+    return _network(kind, settings, recipe.discriminator, recipe.run, recipe.run.seed)
 
 
-def build_masked_lm(recipe: Recipe, vocabulary: Vocabulary) -> Any:
-    """The masked-LM baseline: the discriminator's body with a masked-LM head."""
+def build_masked_lm(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, list[str]]:
+    """The masked-LM baseline: the discriminator's body with a masked-LM head; and notes."""
+    torch.manual_seed(recipe.run.seed)
     settings = discriminator_config(recipe.discriminator, vocabulary)
-    network = _build(AutoModelForMaskedLM, settings, settings.model_type)
-    if recipe.run.init == "official":
-        initialise(network, torch.Generator().manual_seed(recipe.run.seed))
-    network.tie_weights()
+    network, notes = _network(
+        AutoModelForMaskedLM, settings, recipe.discriminator, recipe.run, recipe.run.seed
+    )
+    notes += tie_output(network)
     train_every_row(network)
-    return network
+    return network, notes
+
+
+def _network(
+    kind: Any, settings: Any, part: Discriminator | Generator, run: Run, seed: int
+) -> tuple[Any, list[str]]:
+    """A network with released weights, or with starting weights of the recipe's kind; and notes."""
+    sizes_alone = torch.get_default_device().type == "meta"
+    if part.init_from and not sizes_alone:
+        return load_released(kind, settings, part.init_from, role_of(part))
+    network = _build(kind, settings, settings.model_type)
+    if run.init == "official":
+        initialise(network, torch.Generator().manual_seed(seed))
+    return network, []
+
+
+def role_of(part: Discriminator | Generator) -> str:
+    """What a part is called in a recipe."""
+    return type(part).__name__.lower()
 
 
 def discriminator_config(network: Discriminator, vocabulary: Vocabulary) -> Any:
     """The discriminator's configuration."""
+    if network.init_from:
+        return _released(network.architecture, network, vocabulary)
     return _config(network.architecture, network.config, vocabulary, "discriminator")
 
 
@@ -116,6 +146,8 @@ def generator_config(
     architecture takes nothing over.
     """
     architecture = network.architecture or discriminator.architecture
+    if network.init_from:
+        return _released(architecture, network, vocabulary)
     if architecture != discriminator.architecture:
         return _config(architecture, network.config, vocabulary, "generator")
     large = discriminator_config(discriminator, vocabulary)
@@ -163,22 +195,39 @@ def _config(
             place = f"{role}.config.{name}"
             raise unknown(place, name, dict.fromkeys(sorted(settable)), f"field of {architecture}")
     special = {
-        "pad_token_id": vocabulary.pad,
+        "pad_token_id": None if architecture in RESETS_PADDING else vocabulary.pad,
         "bos_token_id": vocabulary.cls,
         "eos_token_id": vocabulary.sep,
         "cls_token_id": vocabulary.cls,
         "sep_token_id": vocabulary.sep,
     }
     known = {name: value for name, value in special.items() if hasattr(default, name)}
-    return kind(**{"vocab_size": vocabulary.size, **known, **fields})
+    with _refused_as_user_error(architecture):
+        return kind(**{"vocab_size": vocabulary.size, **known, **fields})
+
+
+def _released(architecture: str, network: Discriminator | Generator, vocabulary: Vocabulary) -> Any:
+    settings = released_config(network.init_from, architecture, network.config, role_of(network))
+    check_vocabulary(settings, vocabulary.size, network.init_from)
+    return settings
 
 
 def _build(kind: Any, settings: Any, architecture: str) -> Any:
+    with _refused_as_user_error(architecture):
+        return kind.from_config(settings) if hasattr(kind, "from_config") else kind(settings)
+
+
+REFUSALS = (
+    *(ArithmeticError, AttributeError, ImportError, KeyError, RuntimeError, TypeError, ValueError),
+    StrictDataclassError,
+)
+
+
+@contextmanager
+def _refused_as_user_error(architecture: str) -> Iterator[None]:
     try:
-        if hasattr(kind, "from_config"):
-            return kind.from_config(settings)
-        return kind(settings)
-    except (ValueError, TypeError, AttributeError, RuntimeError, KeyError, ImportError) as error:
+        yield
+    except REFUSALS as error:
         raise UserError(
             f"{architecture} cannot be built from this recipe",
             got=f"{type(error).__name__}: {error}",
@@ -192,6 +241,8 @@ def train_every_row(network: nn.Module) -> None:
     Hugging Face freezes it at 0, which the official code does not: the loss drifts by 2 to 3 %
     within 20 steps.
     """
-    for module in network.modules():
-        if isinstance(module, nn.Embedding):
+    modules: list[Any] = list(network.modules())
+    for module in modules:
+        table = getattr(module, "weight", None)  # not by type: I-BERT has one of its own
+        if hasattr(module, "padding_idx") and isinstance(table, nn.Parameter):
             module.padding_idx = None

@@ -126,17 +126,17 @@ def detection_sums(logits_BL: Tensor, labels_BL: Tensor, real_BL: Tensor) -> dic
     }
 
 
-def metrics(sums: dict[str, Tensor]) -> dict[str, float]:
-    """Rates from the sums of a batch, or of many."""
+def metrics(sums: dict[str, Tensor], batches: int = 1) -> dict[str, float]:
+    """Rates from the sums of some batches; losses are their mean."""
     number = {name: float(value) for name, value in sums.items() if value.ndim == 0}
     rates = {
-        "generator_loss": number["generator_loss"],
+        "generator_loss": number["generator_loss"] / batches,
         "generator_accuracy": _share(number["generator_correct"], number["slots"]),
     }
     if "tokens" not in number:
         return rates
     return rates | {
-        "discriminator_loss": number["discriminator_loss"],
+        "discriminator_loss": number["discriminator_loss"] / batches,
         "replaced_rate": _share(number["replaced"], number["tokens"]),
         "accuracy": _share(number["discriminator_correct"], number["tokens"]),
         "precision": _share(number["found"], number["said_replaced"]),

@@ -11,7 +11,7 @@ saving, loading, moving and wrapping the pair cannot take it apart, and an optim
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,10 @@ class DisentangledEmbedding(nn.Module):
         look_up = nn.functional.embedding
         return look_up(ids, self._base[0].weight.detach()) + look_up(ids, self.delta)
 
+    def starts_from(self, base: nn.Embedding) -> bool:
+        """Whether this is a difference to that table."""
+        return self._base[0] is base
+
     @property
     def weight(self) -> Tensor:
         """The table as it is exported."""
@@ -49,52 +53,105 @@ class DisentangledEmbedding(nn.Module):
 def share(generator: Any, discriminator: Any, sharing: Sharing) -> list[str]:
     """Make the two share; returns in words what was to be shared and cannot be."""
     apart: list[str] = []
-    words = discriminator.get_input_embeddings()
-    if sharing.embeddings == "tied":
-        apart += _tie(_home(generator), _home(discriminator), "embeddings")
-    elif sharing.embeddings == "words":
-        apart += _tie(generator.get_input_embeddings(), words, "word table")
-    elif sharing.embeddings == "gdes":
-        base = generator.get_input_embeddings()
+    if sharing.embeddings == "gdes":
+        base, words = generator.get_input_embeddings(), discriminator.get_input_embeddings()
         if base.weight.shape == words.weight.shape:
             discriminator.set_input_embeddings(DisentangledEmbedding(base))
         else:
             apart.append(_shapes("word table", base.weight, words.weight))
+    for what, mine, theirs in _to_share(generator, discriminator, sharing):
+        if mine is None or theirs is None:
+            apart.append(f"{what}: one of the two has none")
+            continue
+        for place in _places(what, mine, theirs):
+            if place.theirs is None:
+                apart.append(f"{place.name}: the discriminator has none")
+            elif place.theirs.shape != place.mine.shape:
+                apart.append(_shapes(place.name, place.mine, place.theirs))
+            else:
+                place.module.register_parameter(place.name.split(".")[-1], place.theirs)
+    return apart + tie_output(generator)
+
+
+def broken_ties(generator: Any, discriminator: Any, sharing: Sharing) -> list[str]:
+    """The names of what could be shared, is to be shared, and is not."""
+    words, output = generator.get_input_embeddings(), generator.get_output_embeddings()
+    broken = []
+    if output is not None and output.weight.shape == words.weight.shape:
+        broken += [] if output.weight is words.weight else ["generator's output table"]
+    if sharing.embeddings == "gdes":
+        table = discriminator.get_input_embeddings()
+        disentangled = isinstance(table, DisentangledEmbedding)
+        if table.weight.shape == words.weight.shape and not (
+            disentangled and table.starts_from(words)
+        ):
+            broken.append("word table")
+    for what, mine, theirs in _to_share(generator, discriminator, sharing):
+        if mine is not None and theirs is not None:
+            broken += [
+                place.name
+                for place in _places(what, mine, theirs)
+                if place.theirs is not None
+                and place.theirs.shape == place.mine.shape
+                and place.theirs is not place.mine
+            ]
+    return broken
+
+
+def _to_share(
+    generator: Any, discriminator: Any, sharing: Sharing
+) -> Iterator[tuple[str, nn.Module | None, nn.Module | None]]:
+    """What is to be shared parameter by parameter: its name, the generator's, the other's."""
+    if sharing.embeddings == "tied":
+        yield "embeddings", home_of_tables(generator), home_of_tables(discriminator)
+    elif sharing.embeddings == "words":
+        yield "word table", *(net.get_input_embeddings() for net in (generator, discriminator))
     if sharing.projection:
-        apart += _tie(_projection(generator), _projection(discriminator), "projection")
+        yield "projection", _projection(generator), _projection(discriminator)
     if sharing.encoder:
-        apart += _tie(_encoder(generator), _encoder(discriminator), "encoder")
-    return apart + _tie_output(generator)
+        yield "encoder", encoder_of(generator), encoder_of(discriminator)
 
 
-def _tie(mine: nn.Module | None, theirs: nn.Module | None, what: str) -> list[str]:
-    """Put parameters of `theirs` in the place of those of `mine` with the same name and shape."""
-    if mine is None or theirs is None:
-        return [f"{what}: one of the two has none"]
-    apart = []
+class _Place(NamedTuple):
+    """A parameter of the generator, and what the discriminator has under the same name."""
+
+    name: str
+    module: nn.Module
+    mine: nn.Parameter
+    theirs: nn.Parameter | None
+
+
+def _places(what: str, mine: nn.Module, theirs: nn.Module) -> Iterator[_Place]:
     modules = dict(theirs.named_modules())
     for path, module in mine.named_modules():
         if what == "embeddings" and isinstance(module, nn.Linear):
             continue  # a projection, which has a switch of its own
         for name, parameter in list(module.named_parameters(recurse=False)):
-            place = f"{what}.{path}.{name}".replace("..", ".")
             other = getattr(modules.get(path), name, None)
-            if not isinstance(other, nn.Parameter):
-                apart.append(f"{place}: the discriminator has none")
-            elif other.shape != parameter.shape:
-                apart.append(_shapes(place, parameter, other))
-            else:
-                module.register_parameter(name, other)
-    return apart
+            found = other if isinstance(other, nn.Parameter) else None
+            yield _Place(f"{what}.{path}.{name}".replace("..", "."), module, parameter, found)
 
 
-def _tie_output(generator: Any) -> list[str]:
+def unequal_tables(generator: Any, discriminator: Any, sharing: Sharing) -> list[str]:
+    """For released weights: what of the generator gives way to the discriminator, in words."""
+    mine, theirs = (net.get_input_embeddings().weight for net in (generator, discriminator))
+    if sharing.embeddings not in ("tied", "words") or mine.shape != theirs.shape or mine.is_meta:
+        return []
+    difference = float((mine - theirs).detach().abs().max())
+    if not difference:
+        return []
+    return [f"word table: the two differ by {difference:.2g}; the discriminator's is taken"]
+
+
+def tie_output(generator: Any) -> list[str]:
+    """Make the output table the input table; returns in words why, where that cannot be."""
     words, output = generator.get_input_embeddings(), generator.get_output_embeddings()
     if output is None:
         return ["output table: the architecture does not say where it is"]
     if output.weight.shape != words.weight.shape:
         return [_shapes("output table", output.weight, words.weight)]
     output.weight = words.weight
+    generator.config.tie_word_embeddings = True  # so that it is still one after from_pretrained
     return []
 
 
@@ -102,7 +159,7 @@ def _shapes(what: str, mine: Tensor, theirs: Tensor) -> str:
     return f"{what}: {tuple(mine.shape)} and {tuple(theirs.shape)}"
 
 
-def _home(model: Any) -> nn.Module:
+def home_of_tables(model: Any) -> nn.Module:
     """The module that holds the word table, and with it the other tables."""
     words, body = model.get_input_embeddings(), model.base_model
     for module in body.modules():
@@ -120,7 +177,8 @@ def _projection(model: Any) -> nn.Module | None:
     return None
 
 
-def _encoder(model: Any) -> nn.Module | None:
+def encoder_of(model: Any) -> nn.Module | None:
+    """The layers of a model, without tables and head."""
     return getattr(model.base_model, "encoder", getattr(model.base_model, "layers", None))
 
 

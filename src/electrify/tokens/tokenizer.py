@@ -84,16 +84,22 @@ def description(tokenizer: LoadedTokenizer) -> str:
 
 
 def save(
-    tokenizer: LoadedTokenizer, folder: Path, longest: int = 512, within: Path | None = None
+    tokenizer: LoadedTokenizer,
+    folder: Path,
+    longest: int = 512,
+    within: Path | None = None,
+    token_types: bool = True,
 ) -> list[dict[str, Any]]:
     """Write a folder that `AutoTokenizer.from_pretrained` loads and that gives the same ids.
 
-    Returns the entries of the two files for a manifest, named as seen from `within`.
+    `token_types` says whether models are to get them. Returns the entries of the two files for a
+    manifest, named as seen from `within`.
     """
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "model_input_names": inputs if token_types else [inputs[0], inputs[2]],
         **{f"{role}_token": name for role, name in tokenizer.names.items()},
     }
     contents = {

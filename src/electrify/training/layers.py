@@ -15,8 +15,9 @@ from electrify.errors import UserError
 Kind = Literal["official", "intended"]
 GAP = {"official": 1, "intended": 0}
 
-_LAYER = re.compile(r"\.(?:layers?|h|blocks?|attentions)\.(\d+)\.")
-_TABLES = re.compile(r"embed")
+# XLM has no list of layers but one of each part of them.
+_LAYER = re.compile(r"\.(?:layers?|h|blocks?|attentions|ffns|layer_norm[12])\.(\d+)\.")
+_TABLES = re.compile(r"embed|norm_emb")
 
 
 def exponent(name: str, body: str, layers: int, kind: Kind) -> int:

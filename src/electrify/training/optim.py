@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from electrify.recipe import Optimizer
+
 
 class _WithMoments(torch.optim.Optimizer):
     """An optimizer that keeps, as AdamW does, a mean and a mean square of every gradient."""
@@ -87,6 +89,82 @@ class Lamb(_WithMoments):
             weight, length = param.norm(), direction.norm()
             trust = torch.where((weight > 0) & (length > 0), weight / length, 1.0)
             param.add_(direction * trust, alpha=-group["lr"])
+
+
+class MuonAndAdamW(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024) for the matrices of the bodies, AdamW for everything else.
+
+    Two of torch's optimizers that share one state and look like one. Muon's step has the size of
+    AdamW's, so both take the same rate.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        matrices: set[int],
+        betas: tuple[float, float],
+        eps: float,
+    ) -> None:
+        muon: list[dict[str, Any]] = []
+        adamw: list[dict[str, Any]] = []
+        for group in groups:
+            for kind, is_matrix in ((muon, True), (adamw, False)):
+                chosen = [
+                    (name, parameter)
+                    for name, parameter in zip(group["names"], group["params"], strict=True)
+                    if (id(parameter) in matrices) == is_matrix
+                ]
+                if chosen:
+                    names, params = zip(*chosen, strict=True)
+                    kind.append({**group, "names": list(names), "params": list(params)})
+        self.parts: list[torch.optim.Optimizer] = []
+        if muon:
+            self.parts.append(torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw"))
+        if adamw:
+            self.parts.append(torch.optim.AdamW(adamw, betas=betas, eps=eps, fused=True))
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+        for part in self.parts:
+            part.state = self.state
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        loss = closure() if closure else None
+        for part in self.parts:
+            part.step()
+        return loss
+
+
+def build_optimizer(
+    model: nn.Module,
+    settings: Optimizer,
+    scale: Callable[[str], float] = lambda name: 1.0,
+) -> torch.optim.Optimizer:
+    """The optimizer of a recipe for every trainable parameter of a model."""
+    groups = parameter_groups(model, settings.lr, settings.weight_decay, scale)
+    betas = (settings.beta1, settings.beta2)
+    if settings.kind == "muon":
+        return MuonAndAdamW(groups, body_matrices(model), betas, settings.eps)
+    if settings.kind == "adamw":
+        return torch.optim.AdamW(groups, betas=betas, eps=settings.eps, fused=True)
+    kind = {"electra-adam": ElectraAdam, "lamb": Lamb}[settings.kind]
+    return kind(groups, betas=betas, eps=settings.eps)
+
+
+def body_matrices(model: nn.Module) -> set[int]:
+    """The ids of what Muon is for: weights of linear layers that are no table and no last layer."""
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    return {
+        id(module.weight)
+        for module in model.modules()
+        if isinstance(module, nn.Linear)
+        and module.weight.requires_grad
+        and id(module.weight) not in tables
+        and min(module.weight.shape) > LAST_LAYER_OUTPUTS
+    }
+
+
+LAST_LAYER_OUTPUTS = 2  # original or replaced
 
 
 def is_norm(module: nn.Module) -> bool:

@@ -1,0 +1,1 @@
+"""Labelled texts and an encoder in, a classifier out."""

@@ -1,0 +1,128 @@
+"""Networks as folders that transformers loads without us.
+
+    OUT/discriminator    ElectraForPreTraining, or the architecture's token-classification class
+    OUT/generator        the architecture's masked-LM class
+    OUT/model            instead of both, for the masked-LM baseline
+
+Each holds config.json, model.safetensors, the tokenizer and a model card. What is written is loaded
+again and must give the same logits; only then does the folder count as finished.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from electrify.build import Build, committed_file
+from electrify.commit import read_manifest
+from electrify.errors import UserError
+from electrify.models.inputs import takes_token_types
+from electrify.models.sharing import DisentangledEmbedding
+from electrify.tokens import tokenizer as tokenizers
+from electrify.tokens.tokenizer import LoadedTokenizer
+
+TOLERANCE = 1e-5
+PROBE_LENGTH = 16
+
+
+def export(
+    networks: Mapping[str, Any],
+    cards: Mapping[str, str],
+    tokenizer: LoadedTokenizer,
+    out: Path,
+    identity: dict[str, Any],
+    longest: int,
+) -> dict[str, Any]:
+    """Write every network with its card and the tokenizer; returns the folder's manifest."""
+    build = Build(out, "model", identity)
+    if build.finished:
+        return read_manifest(out, "model")
+    files: list[dict[str, Any]] = []
+    for role, network in networks.items():
+        staged = build.staging / role
+        with plain_tables(network), in_evaluation(network):
+            network.save_pretrained(staged, state_dict=own_tensors(network))
+            _check_reload(network, staged, tokenizer)
+        (out / role).mkdir(exist_ok=True)
+        for path in sorted(staged.iterdir()):
+            files.append(committed_file(out, f"{role}/{path.name}", path.replace))
+        files.append(committed_file(out, f"{role}/README.md", partial(_write_text, cards[role])))
+        files += tokenizers.save(
+            tokenizer, out / role, longest, out, token_types=takes_token_types(network)
+        )
+    return build.finish({"files": files})
+
+
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def in_evaluation(network: nn.Module) -> Iterator[None]:
+    """Inside, the network has no dropout."""
+    before = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(before)
+
+
+@contextmanager
+def plain_tables(network: Any) -> Iterator[None]:
+    """Inside, a gradient-disentangled table is an ordinary one with the same rows."""
+    table = network.get_input_embeddings()
+    if not isinstance(table, DisentangledEmbedding):
+        yield
+        return
+    plain = nn.Embedding(*table.weight.shape)
+    plain.weight = nn.Parameter(table.weight.detach().clone())
+    network.set_input_embeddings(plain)
+    try:
+        yield
+    finally:
+        network.set_input_embeddings(table)
+
+
+def own_tensors(network: Any) -> dict[str, Tensor]:
+    """The network's tensors; an output table that transformers does not know to be tied, copied."""
+    tensors = dict(network.state_dict())
+    seen: dict[int, str] = {}
+    tied = network.all_tied_weights_keys
+    for name, tensor in tensors.items():
+        first = seen.setdefault(tensor.data_ptr(), name)
+        if first != name and name not in tied and first not in tied and tensor.numel():
+            tensors[name] = tensor.clone()
+    return tensors
+
+
+def _check_reload(network: Any, folder: Path, tokenizer: LoadedTokenizer) -> None:
+    again = type(network).from_pretrained(folder, dtype=torch.float32).eval()
+    probe_BL = probe(tokenizer)
+    with torch.no_grad():
+        difference = (logits(again, probe_BL) - logits(network, probe_BL)).abs().max()
+    if not difference <= TOLERANCE:
+        raise UserError(
+            f"{network.config.model_type} does not survive export",
+            got=f"logits differ by {float(difference):.2g} after from_pretrained",
+            fix="export with the version of transformers that trained it; the run is untouched",
+        )
+
+
+def probe(tokenizer: LoadedTokenizer) -> Tensor:
+    """A row of tokens of any vocabulary, to compare two networks on."""
+    ids_L = torch.arange(PROBE_LENGTH) * 7919 % tokenizer.vocab_size
+    ids_L[0], ids_L[-1] = tokenizer.special.cls, tokenizer.special.sep
+    ids_L[ids_L == tokenizer.special.pad] = tokenizer.special.mask
+    return ids_L.unsqueeze(0)
+
+
+def logits(network: nn.Module, ids_BL: Tensor) -> Tensor:
+    """A network's output where it was trained, moved to the processor."""
+    ids_BL = ids_BL.to(next(network.parameters()).device)
+    output: Tensor = network(input_ids=ids_BL, attention_mask=torch.ones_like(ids_BL)).logits
+    return output.float().cpu()

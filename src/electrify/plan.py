@@ -1,0 +1,203 @@
+"""What a run costs before anything is spent: `electrify plan RECIPE`."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from electrify.config import unknown
+from electrify.errors import UserError
+from electrify.hardware import GIGA, KNOWN, TERA, Hardware, this_machine
+from electrify.progress import duration
+from electrify.recipe import FromRecipe, check, only_recipe
+
+HERE = "here"
+DAY = 86_400.0
+YEAR = 365 * DAY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(FromRecipe):
+    """Print what a recipe's run costs: parameters, tokens, FLOPs, memory, disk and time."""
+
+    vocab_size: int = 30_522
+    """Tokens of the vocabulary; 30,522 is that of bert-base-uncased."""
+    hardware: str = HERE
+    """T4, V100, A100, A100-80GB, H100, RTX3090, RTX4090, or here: this machine, measured."""
+    devices: int = 1
+    """How many of them."""
+    tflops: float | None = None
+    """Peak of one device in 10^12 FLOPs a second, in place of the hardware's."""
+    memory: float | None = None
+    """Memory of one device in GB, in place of the hardware's."""
+    utilisation: float | None = None
+    """Share of the peak that training reaches; otherwise 0.2, and 0.55 on this machine's CPU."""
+    micro_batch: int = 0
+    """Examples a device takes at once; 0: as many as fit."""
+    json: bool = False
+    """Print JSON."""
+
+
+def plan(settings: Plan) -> None:
+    """Print the plan."""
+    _check(settings)
+    check(settings)
+    name, hardware = _hardware(settings)
+    from electrify.costs import costs  # imports torch, which takes seconds
+
+    table = {
+        "recipe": settings.recipe,
+        "objective": settings.objective.kind,
+        "steps": settings.run.steps,
+        "batch_size": settings.run.batch_size,
+        "length": settings.run.length,
+        "vocab_size": settings.vocab_size,
+        "hardware": {"name": name, "devices": settings.devices, **hardware._asdict()},
+        **costs(
+            only_recipe(settings),
+            settings.vocab_size,
+            hardware,
+            settings.devices,
+            settings.micro_batch,
+        ),
+    }
+    print(json.dumps(table, indent=1) if settings.json else _text(table))
+
+
+def _check(settings: Plan) -> None:
+    for name, least in (("vocab_size", 5), ("devices", 1), ("micro_batch", 0)):
+        value = getattr(settings, name)
+        if value < least:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} is too small", got=f"{value}", fix=f"give {least} or more")
+    for name in ("tflops", "memory"):
+        value = getattr(settings, name)
+        if value is not None and not value > 0:
+            raise UserError(f"--{name} is not positive", got=f"{value}", fix="give more than 0")
+    share = settings.utilisation
+    if share is not None and not 0 < share <= 1:
+        raise UserError("--utilisation is not a share", got=f"{share}", fix="above 0, at most 1")
+
+
+def _hardware(settings: Plan) -> tuple[str, Hardware]:
+    """The device that is asked for, with the numbers that are given in place of its own."""
+    names = {name.lower(): name for name in (*KNOWN, HERE)}
+    name = names.get(settings.hardware.lower())
+    if name is None:
+        known = dict.fromkeys(names.values())
+        raise unknown(f"--hardware {settings.hardware}", settings.hardware, known, "known device")
+    found = this_machine() if name == HERE else KNOWN[name]
+    if settings.tflops is not None:
+        peak = settings.tflops * TERA
+        found = found._replace(float32=peak, mixed=peak, source="given")
+    if settings.memory is not None:
+        found = found._replace(memory=settings.memory * GIGA)
+    if settings.utilisation is not None:
+        found = found._replace(reached=settings.utilisation)
+    return name, found
+
+
+def _text(table: dict[str, Any]) -> str:
+    return "\n\n".join(
+        "\n".join(line.rstrip() for line in lines)
+        for lines in (
+            [
+                f"{table['recipe']}: {table['objective']}, {table['steps']:,} steps of "
+                f"{table['batch_size']:,} × {table['length']:,} tokens, "
+                f"vocabulary {table['vocab_size']:,}"
+            ],
+            _parameters(table["parameters"]),
+            _work(table),
+            _memory(table["memory"], table["hardware"]),
+            _time(table["seconds"], table["hardware"]),
+            [
+                _row("Disk of a checkpoint", _size(table["disk"]["checkpoint"])),
+                _row("Disk of the exported model", _size(table["disk"]["model"])),
+                *(f"note: {note}" for note in table["notes"]),
+            ],
+        )
+    )
+
+
+def _parameters(sizes: dict[str, Any]) -> list[str]:
+    roles = [role for role in sizes if isinstance(sizes[role], dict)]
+    return [
+        _row("Parameters", *roles),
+        *(
+            _row(f"  {part}", *(f"{sizes[role][part]:,}" for role in roles))
+            for part in ("tables", "body", "head", "all")
+        ),
+        *([_row("  shared", f"{sizes['shared']:,}")] if len(roles) > 1 else []),
+        _row("  trained in all", f"{sizes['trained']:,}"),
+    ]
+
+
+def _work(table: dict[str, Any]) -> list[str]:
+    step, run = table["step"], table["run"]
+    counts = (("flops", "as it runs here"), ("paper_flops", "the paper's counting"))
+    return [
+        _row("Work", "a step", "in all"),
+        _row("  tokens, padding included", _words(step["tokens"]), _words(run["tokens"])),
+        *(_row(f"  FLOPs, {said}", f"{step[c]:.4g}", f"{run[c]:.4g}") for c, said in counts),
+    ]
+
+
+def _memory(needed: dict[str, Any], hardware: dict[str, Any]) -> list[str]:
+    both = needed.values()
+    return [
+        _row("Memory of a device, about", *needed),
+        *(
+            _row(f"  {part}", *(_size(one[part]) for one in both))
+            for part in ("weights", "gradients", "state", "activations", "all")
+        ),
+        _row("  with micro-batches of", *(f"{one['micro_batch']:,}" for one in both)),
+        _row(
+            f"  fits in {_size(hardware['memory'])}",
+            *("yes" if one["fits"] else "no" for one in both),
+        ),
+    ]
+
+
+def _time(seconds: dict[str, float], hardware: dict[str, Any]) -> list[str]:
+    place = "this machine" if hardware["name"] == HERE else hardware["name"]
+    peaks = " and ".join(f"{hardware[name] / TERA:.3g} ({name})" for name in seconds)
+    return [
+        _row(f"Time on {hardware['devices']} × {place}, about", *map(_long, seconds.values())),
+        f"  an estimate, at {hardware['reached']:.0%} of the peak of {peaks} TFLOP/s",
+        f"  ({hardware['source']}); narrow models reach less of it in mixed precision",
+    ]
+
+
+def _row(name: str, *cells: str) -> str:
+    return f"{name:<34}" + "".join(f"{cell:>16}" for cell in cells)
+
+
+def _words(count: float) -> str:
+    """A number that may be large.
+
+    >>> _words(16_384), _words(1.6384e10), _words(1.84e12)
+    ('16,384', '16.4 billion', '1.84 trillion')
+    """
+    for unit, size in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:,}"
+
+
+def _size(count: float) -> str:
+    """Bytes as people say them.
+
+    >>> _size(1_234_567), _size(2.5e10)
+    ('1.2 MB', '25.0 GB')
+    """
+    return f"{count / GIGA:.1f} GB" if count >= GIGA else f"{count / 1e6:.1f} MB"
+
+
+def _long(seconds: float) -> str:
+    """A time that may be years.
+
+    >>> _long(200), _long(4 * DAY), _long(9 * YEAR)
+    ('3 min', '4.0 days', '9.0 years')
+    """
+    if seconds < 2 * DAY:
+        return duration(seconds)
+    return f"{seconds / DAY:.1f} days" if seconds < 2 * YEAR else f"{seconds / YEAR:,.1f} years"

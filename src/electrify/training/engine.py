@@ -1,0 +1,165 @@
+"""Where a run happens: one process or many, their device and precision. Only this file knows
+accelerate.
+
+Start many with `torchrun --nproc-per-node 8 -m electrify pretrain …` or `accelerate launch`. Every
+process makes the whole global batch and trains on its own rows; losses are shares of the global
+total, so gradients add up over processes to those of one process.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from electrify.errors import UserError
+
+Precision = Literal["float32", "bf16", "fp16"]
+NAMES = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
+
+
+class Engine:
+    """The processes of a run, seen from one of them."""
+
+    def __init__(self, precision: Precision = "float32", device: str = "auto") -> None:
+        from accelerate import Accelerator
+        from accelerate.utils import DistributedType
+
+        if device == "cuda" and not torch.cuda.is_available():
+            raise UserError("no CUDA device here", got="--device cuda", fix="--device cpu, or auto")
+        self.accelerator = Accelerator(mixed_precision=NAMES[precision], cpu=device == "cpu")
+        kind = self.accelerator.distributed_type
+        if kind in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
+            raise UserError(
+                "this launcher splits weights over processes, which would split shared tables too",
+                got=f"{kind.value}",
+                fix="launch with torchrun or plain accelerate (DDP); large models: "
+                "--checkpoint-activations and --micro-batch",
+            )
+        self.precision = precision
+        self.device = self.accelerator.device
+        self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that writes."""
+        return bool(self.rank == 0)
+
+    def rows(self, batch_size: int) -> range:
+        """The rows of the global batch that are this process's."""
+        if batch_size % self.world:
+            raise UserError(
+                "the batch cannot be dealt out evenly",
+                got=f"run.batch_size = {batch_size} over {self.world} processes",
+                fix=f"take a multiple of {self.world}",
+            )
+        share = batch_size // self.world
+        return range(self.rank * share, (self.rank + 1) * share)
+
+    def prepare(self, model: nn.Module, unused: Sequence[str]) -> nn.Module:
+        """The model on its device, its gradients added up over processes."""
+        model.to(self.device)
+        if self.world == 1:
+            return model
+        return nn.parallel.DistributedDataParallel(
+            model,
+            device_ids=[self.device.index] if self.device.type == "cuda" else None,
+            find_unused_parameters=bool(unused),
+            gradient_as_bucket_view=True,
+        )
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Inside, matrices are multiplied in the run's precision."""
+        if self.precision == "float32":
+            return nullcontext()
+        kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        return torch.autocast(self.device.type, dtype=kinds[self.precision])
+
+    @contextmanager
+    def adding(self, model: nn.Module, last: bool) -> Iterator[None]:
+        """Inside, gradients are only added up over processes for the last micro-batch."""
+        alone = isinstance(model, nn.parallel.DistributedDataParallel) and not last
+        with model.no_sync() if alone else nullcontext():  # type: ignore[operator]
+            yield
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of a loss; torch averages them over processes where a sum is wanted."""
+        self.scaler.scale(loss * self.world).backward()
+
+    def true_gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        """Undo what float16 had to be scaled by, before gradients are measured and clipped."""
+        if self.scaler.is_enabled():
+            self.scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer, move: bool) -> None:
+        """Move the weights, unless told not to; float16's scale follows either way."""
+        if self.scaler.is_enabled():
+            if move:
+                self.scaler.step(optimizer)
+            self.scaler.update()
+        elif move:
+            optimizer.step()
+
+    def scale_state(self) -> dict[str, Any]:
+        """What float16's scale has learned, for a checkpoint."""
+        return dict(self.scaler.state_dict())
+
+    def load_scale(self, state: dict[str, Any]) -> None:
+        """Go on with a scale."""
+        if state and self.scaler.is_enabled():
+            self.scaler.load_state_dict(state)
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.world == 1:
+            return tensor
+        summed: Tensor = self.accelerator.reduce(tensor.to(self.device), reduction="sum")
+        return summed.cpu()
+
+    def totals(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The sums of all processes, by name."""
+        if self.world == 1 or not sums:
+            return sums
+        names = sorted(sums)
+        flat = torch.cat([sums[name].detach().double().flatten() for name in names])
+        parts = torch.split(self.total(flat), [sums[name].numel() for name in names])
+        return {n: part.view(sums[n].shape) for n, part in zip(names, parts, strict=True)}
+
+    def agreed(self, value: Any) -> Any:
+        """What the first process says, on all of them."""
+        if self.world == 1:
+            return value
+        from accelerate.utils import broadcast_object_list
+
+        return broadcast_object_list([value])[0]
+
+    def wait(self) -> None:
+        """Wait for every process."""
+        self.accelerator.wait_for_everyone()
+
+    def first_then_others(self, work: Callable[[], Any]) -> Any:
+        """Let the first process do something and all learn its result, or its error."""
+        result: Any = None
+        if self.first:
+            try:
+                result = work()
+            except UserError as error:
+                result = error
+        result = self.agreed(result)
+        if isinstance(result, UserError):
+            raise result
+        return result
+
+    def close(self) -> None:
+        """Leave the group of processes."""
+        if self.world > 1 and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+@cache
+def alone() -> Engine:
+    """One process on the processor, in float32."""
+    return Engine(device="cpu")

@@ -1,0 +1,147 @@
+"""The folder of a run: what it is, what it was made from, and where its parts lie.
+
+RUN/recipe.toml        everything the run does, as `electrify pretrain RUN/recipe.toml` takes it
+RUN/run.json           what it was begun with: recipe, data, versions, machine
+RUN/checkpoints/       see checkpoint.py
+RUN/metrics.jsonl      see tracking.py
+"""
+
+import platform
+import subprocess
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from electrify import config
+from electrify.build import versions
+from electrify.commit import (
+    committed,
+    differences,
+    read_json,
+    read_manifest,
+    sha256_of,
+    write_json,
+)
+from electrify.errors import UserError
+from electrify.lock import hold
+from electrify.recipe import Recipe
+from electrify.tokens import tokenizer as tokenizers
+from electrify.tokens.tokenizer import LoadedTokenizer
+
+# What may change between two starts of a run: none of it moves a weight.
+FREE = {"log_every", "eval_every", "eval_batches", "save_every", "keep_last", "keep_percent"}
+
+
+class RunFolder(NamedTuple):
+    """A run on disk."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where its checkpoints are."""
+        return self.path / "checkpoints"
+
+    @property
+    def tokenizer(self) -> Path:
+        """Where its tokenizer is."""
+        return self.path / "tokenizer"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What it was begun with."""
+        file = self.path / "run.json"
+        if not file.is_file():
+            raise UserError(
+                f"{self.path} is not a run",
+                got="a folder without run.json" if self.path.is_dir() else "no such folder",
+                fix="give the --out of an `electrify pretrain`",
+            )
+        about: dict[str, Any] = read_json(file)
+        return about
+
+    @property
+    def recipe(self) -> Recipe:
+        """Its recipe."""
+        return config.fill(Recipe, self.about["identity"]["recipe"], "run.json", None)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run already."""
+        return (self.path / "run.json").is_file()
+
+    def begin_or_go_on(self, recipe: Recipe, data: Path, tokenizer: LoadedTokenizer) -> None:
+        """Write down what the run is, or check that it is the same as before."""
+        manifest = read_manifest(data, "shards")
+        fingerprint = {"manifest_sha256": sha256_of(data / "manifest.json")}
+        identity = {"recipe": config.to_dict(recipe), "data": fingerprint}
+        if self.begun:
+            self._refuse_if_other(identity)
+        else:
+            tokenizers.save(tokenizer, self.tokenizer, recipe.run.length)
+            shards = {name: manifest[name] for name in ("identity", "splits")}
+            about = {"kind": "run", "identity": identity, "data": str(data), "shards": shards}
+            write_json(self.path / "run.json", {**about, **environment()})
+        with committed(self.path / "recipe.toml") as temporary:
+            temporary.write_text(config.to_toml(recipe), encoding="utf-8")
+
+    def _refuse_if_other(self, identity: dict[str, Any]) -> None:
+        differing = differences(self.about["identity"], identity, FREE)
+        if differing:
+            raise UserError(
+                f"{self.path} was begun with another recipe or other data",
+                got=differing,
+                fix="use the same ones, or another --out; nothing was touched",
+            )
+
+    def lock(self) -> IO[bytes]:
+        """Make the folder and keep other processes out of it."""
+        if self.path.is_dir() and not self.begun:
+            ours = ("lock", "tokenizer")
+            strange = [path.name for path in self.path.iterdir() if path.name not in ours]
+            if strange:
+                raise UserError(
+                    f"{self.path} holds files that are no run",
+                    got=", ".join(sorted(strange)[:5]),
+                    fix="give --out a new or empty folder; nothing was touched",
+                )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UserError(
+                f"{self.path} cannot be made", got=f"{error}", fix="give --out a folder"
+            ) from error
+        return hold(self.path / "lock", f"training in {self.path}")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine and the state of the code, for whoever reads the run later."""
+    import torch
+    import transformers
+
+    return {
+        "made_with": {
+            **versions(),
+            "torch": str(torch.__version__),
+            "transformers": transformers.__version__,
+        },
+        "machine": {
+            "platform": platform.platform(),
+            "processors": torch.get_num_threads(),
+            "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        },
+        "git": _git(),
+    }
+
+
+def _git() -> dict[str, Any]:
+    """The commit of the folder one works in, if it is under git."""
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
+        )
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "-uno"], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"commit": commit.stdout.strip(), "changed": bool(changed.stdout.strip())}

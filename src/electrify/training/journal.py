@@ -1,0 +1,111 @@
+"""What a run measured, line by line.
+
+    RUN/metrics.jsonl    {"step": 100, "split": "train", "loss": …}: nothing that depends on when or
+                         how fast, so a run that was interrupted ends with the same bytes
+    RUN/timing.jsonl     {"step": 100, "tokens_per_second": …}: what depends on the machine
+
+A number that is not finite is null, since JSON has no word for it.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from electrify.commit import committed
+from electrify.errors import DamagedError
+
+METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
+
+Values = Mapping[str, float | int | str | None]
+
+
+def as_line(record: Values) -> str:
+    r"""A record as a line of JSON; floats come back the same.
+
+    >>> as_line({"step": 3, "loss": 0.1, "norm": float("inf")})
+    '{"step": 3, "loss": 0.1, "norm": null}\n'
+    """
+    plain = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in record.items()
+    }
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def records_of(path: Path) -> list[dict[str, Any]]:
+    """The records of a journal's file; half a line at its end was never a record."""
+    if not path.exists():
+        return []
+    *lines, _ = path.read_bytes().split(b"\n")
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            if not isinstance(record["step"], int):
+                raise TypeError(f"step is {record['step']!r}")
+        except (ValueError, TypeError, KeyError) as error:
+            raise DamagedError(
+                f"{path} is damaged",
+                got=f"line {number}: {error!r}",
+                fix="remove that line, or the file",
+            ) from error
+        records.append(record)
+    return records
+
+
+def read(run: Path) -> list[dict[str, Any]]:
+    """The metrics of a run, which may be going on."""
+    return records_of(run / METRICS)
+
+
+def cut(path: Path, step: int) -> None:
+    """Leave in a journal's file what was recorded up to a step."""
+    kept = "".join(as_line(record) for record in records_of(path) if record["step"] <= step)
+    content = kept.encode()
+    if not path.exists() or path.read_bytes() != content:
+        with committed(path) as temporary:
+            temporary.write_bytes(content)
+
+
+class Journal:
+    """Appends records to the files of a run that starts after `step`, 0 for a new one."""
+
+    def __init__(self, run: Path, step: int) -> None:
+        run.mkdir(parents=True, exist_ok=True)
+        self._run = run
+        self._files: dict[str, IO[bytes]] = {}
+        self.rewind(step)
+
+    def rewind(self, step: int) -> None:
+        """Forget what came after a step, since the run goes on from there."""
+        for name in (METRICS, TIMING):
+            if name in self._files:
+                self._files[name].close()
+            cut(self._run / name, step)
+            self._files[name] = (self._run / name).open("ab", buffering=0)
+
+    def record(self, step: int, split: str, values: Values) -> None:
+        """Note values that depend on nothing but the seed, the data and the step."""
+        self._append(METRICS, {"step": step, "split": split, **values})
+
+    def timing(self, step: int, values: Values) -> None:
+        """Note values that depend on the machine and the moment."""
+        self._append(TIMING, {"step": step, **values})
+
+    def sync(self) -> None:
+        """Make the records last; due before a checkpoint of their step is committed."""
+        for file in self._files.values():
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        """Make the records last, and stop."""
+        self.sync()
+        for file in self._files.values():
+            file.close()
+
+    def _append(self, name: str, record: Values) -> None:
+        # In one unbuffered write, so that a kill leaves whole lines.
+        self._files[name].write(as_line(record).encode())

@@ -1,0 +1,277 @@
+"""The one loop: batch, losses, guard, update, log, evaluate, save."""
+
+# B rows of the global batch
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from electrify.batches.loader import ahead
+from electrify.batches.random import key_of
+from electrify.training.checkpoint import NotSaved, Snapshot, Writer, snapshot
+from electrify.training.engine import Engine
+from electrify.training.evaluate import evaluate
+from electrify.training.guard import Action, Guard
+from electrify.training.signals import Stop
+from electrify.training.state import model_tensors, optimizer_tensors
+from electrify.training.update import May, Sums, Update, add, update
+
+NEVER: May = lambda loss, norm: False  # noqa: E731
+
+
+class Task(NamedTuple):
+    """What is learned from: batches by number, and what a model makes of them."""
+
+    batches: Any
+    """`batches[k]` is global batch k, of which `.rows(a, b)` are some rows."""
+    batch_size: int
+    tensors: Callable[[Any], Any]
+    """Some rows as the model takes them."""
+    totals: Callable[[Any], Any]
+    """What the losses of a global batch are divided by."""
+    metrics: Callable[[Sums, int], dict[str, float]]
+
+
+class Cadence(NamedTuple):
+    """How often, in steps; 0 is never."""
+
+    steps: int
+    log: int
+    evaluate: int
+    save: int
+    save_seconds: float
+    """Of wall clock since the last save."""
+
+
+class Done(NamedTuple):
+    """Where the loop came to, and why it ended there."""
+
+    step: int
+    why: str
+    """Empty at the end of training; "reload" if the guard asks to go back."""
+
+
+def to_stderr(text: str) -> None:
+    """Warn somebody who looks at the terminal."""
+    print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+@dataclass
+class Training:
+    """Everything the loop moves, in one place."""
+
+    model: nn.Module
+    """The objective, as it is saved."""
+    wrapped: nn.Module
+    """The same, as it is called: its gradients are added up over processes."""
+    optimizer: torch.optim.Optimizer
+    engine: Engine
+    task: Task
+    held_out: Task | None
+    held_out_batches: int
+    rate: Callable[[int], float]
+    clip: float
+    seed: int
+    micro_batch: int
+    workers: int
+    guard: Guard
+    stop: Stop
+    stop_if_unsaved: bool = False
+    writer: Writer | None = None
+    """None in processes that do not write."""
+    told: Callable[[str, int, dict[str, float], dict[str, float]], None] = lambda *what: None
+    """Takes a split, the step, metrics and timings."""
+    synced: Callable[[], None] = lambda: None
+    """Makes what was told last; called before a checkpoint is written."""
+    rewound: Callable[[int], None] = lambda step: None
+    """Takes back what was told after a step."""
+    warn: Callable[[str], None] = to_stderr
+    flops_per_step: float = 0.0
+    sums: Sums = field(default_factory=dict)
+    """Since the last log line."""
+    summed: int = 0
+
+
+def train(run: Training, start: int, cadence: Cadence) -> Done:
+    """Train from step `start` to the end, or until there is a reason to stop."""
+    clock = Clock()
+    for step, batch in ahead(run.task.batches, range(start, cadence.steps), run.workers):
+        if why := reason_to_stop(run, clock):
+            save(run, step)
+            return Done(step, why)
+        if step not in run.guard.left_out:
+            done, action = one_update(run, step, batch)
+            if run.guard.why:
+                run.warn(run.guard.why)
+            if action is Action.RELOAD:
+                return Done(step, "reload")
+            if action is Action.STOP:
+                return Done(step, "guard")
+            if done.moved:
+                run.sums, run.summed = add(run.sums, in_float64(done.sums)), run.summed + 1
+        step += 1
+        clock.ticked(int(run.task.totals(batch).tokens))
+        if due(step, cadence.log, cadence.steps):
+            log(run, step, clock)
+        if due(step, cadence.evaluate, cadence.steps):
+            hold_out(run, step)
+        if due(step, cadence.save, cadence.steps) or clock.save_is_due(run, cadence):
+            save(run, step)
+            clock.saved()
+    return Done(max(start, cadence.steps), "")
+
+
+def in_float64(sums: Sums) -> Sums:
+    """Sums that come back the same from a checkpoint, whose numbers are Python's."""
+    return {name: v.double() if v.is_floating_point() else v for name, v in sums.items()}
+
+
+def due(step: int, every: int, last: int) -> bool:
+    """Whether something that happens every so many steps, and at the end, happens now."""
+    return bool(every) and (step % every == 0 or step == last)
+
+
+def one_update(run: Training, step: int, batch: Any) -> tuple[Update, Action]:
+    """Move the weights by one global batch, if the guard lets them."""
+    judged = Action.GO
+
+    def may_move(loss: float, norm: float) -> bool:
+        nonlocal judged
+        judged = run.guard.judge(step, loss, norm)
+        return judged is Action.GO
+
+    return one_gradient(run, step, batch, may_move), judged
+
+
+def one_gradient(run: Training, step: int, batch: Any, may_move: May = NEVER) -> Update:
+    """The gradient of one global batch, in micro-batches; the weights move if they may."""
+    rows = run.engine.rows(run.task.batch_size)
+    size = run.micro_batch or len(rows)
+    starts = range(rows.start, rows.stop, size)
+    return update(
+        run.wrapped,
+        run.optimizer,
+        [run.task.tensors(batch.rows(i, min(i + size, rows.stop))) for i in starts],
+        run.task.totals(batch),
+        run.rate(step),
+        run.clip,
+        engine=run.engine,
+        may_move=may_move,
+        before=lambda number: seed_dropout(run.seed, step, starts[number]),
+    )
+
+
+def seed_dropout(seed: int, step: int, row: int) -> None:
+    """Dropout is a function of the step and the row, like everything else that is drawn."""
+    torch.manual_seed(int(key_of(seed, f"dropout {row}", step)) >> 1)
+
+
+def reason_to_stop(run: Training, clock: "Clock") -> str:
+    """Why all processes stop before this step, if they do."""
+    mine = run.stop.why(clock.step_seconds + clock.save_seconds)
+    if float(run.engine.total(torch.tensor(float(bool(mine))))) == 0:
+        return ""
+    return mine or "another process was asked to stop"
+
+
+def log(run: Training, step: int, clock: "Clock") -> None:
+    """Say how the steps since the last line went."""
+    if run.summed:
+        metrics = run.task.metrics(run.engine.totals(run.sums), run.summed)
+        metrics["learning_rate"] = run.rate(step - 1)
+        for alarm in run.guard.observe(step, metrics):
+            run.warn(alarm)
+        run.told("train", step, metrics, clock.timings())
+    run.sums, run.summed = {}, 0
+
+
+def hold_out(run: Training, step: int) -> None:
+    """Measure on text that is not trained on."""
+    if run.held_out is not None:
+        metrics = evaluate(
+            run.model,
+            run.engine,
+            _held_out(run, run.held_out),
+            run.held_out.metrics,
+            run.held_out_batches,
+        )
+        run.told("validation", step, metrics, {})
+
+
+def _held_out(run: Training, task: Task) -> Iterator[tuple[Any, Any]]:
+    rows = run.engine.rows(task.batch_size)
+    size = run.micro_batch or len(rows)
+    for number in range(run.held_out_batches):
+        batch = task.batches[number]
+        for start in range(rows.start, rows.stop, size):
+            some = batch.rows(start, min(start + size, rows.stop))
+            yield task.tensors(some), task.totals(batch)
+
+
+def save(run: Training, step: int) -> None:
+    """Write a checkpoint in the background; a failure is told now or at the next save."""
+    sums = {name: value.tolist() for name, value in run.engine.totals(run.sums).items()}
+    if run.writer is None:
+        return
+    run.synced()
+
+    def take() -> Snapshot:
+        state = {
+            "step": step,
+            "guard": run.guard.state(),
+            "scale": run.engine.scale_state(),
+            "sums": sums,
+            "summed": run.summed,
+        }
+        return snapshot(
+            step, model_tensors(run.model), optimizer_tensors(run.model, run.optimizer), state
+        )
+
+    try:
+        run.writer.save(take)
+    except NotSaved as error:
+        if run.stop_if_unsaved:
+            raise
+        run.warn(f"{error.what}: {error.got}; training goes on, the next save is tried as usual")
+
+
+class Clock:
+    """Wall-clock times of a run, for people; nothing that is trained depends on them."""
+
+    def __init__(self) -> None:
+        self.last_log = self.last_step = self.last_save = time.monotonic()
+        self.tokens = self.steps = 0
+        self.step_seconds = self.save_seconds = 0.0
+
+    def ticked(self, tokens: int) -> None:
+        """A step is over."""
+        now = time.monotonic()
+        self.step_seconds, self.last_step = now - self.last_step, now
+        self.tokens += tokens
+        self.steps += 1
+
+    def timings(self) -> dict[str, float]:
+        """Rates since the last call."""
+        seconds = max(time.monotonic() - self.last_log, 1e-9)
+        rates = {
+            "tokens_per_second": self.tokens / seconds,
+            "steps_per_second": self.steps / seconds,
+        }
+        self.last_log, self.tokens, self.steps = time.monotonic(), 0, 0
+        return rates
+
+    def save_is_due(self, run: Training, cadence: Cadence) -> bool:
+        """Whether enough time has passed since the last save, by the first process's clock."""
+        passed = time.monotonic() - self.last_save
+        mine = 0 < cadence.save_seconds < passed and run.engine.first
+        return float(run.engine.total(torch.tensor(float(mine)))) > 0
+
+    def saved(self) -> None:
+        """A save was begun."""
+        self.save_seconds = time.monotonic() - self.last_step
+        self.last_save = time.monotonic()

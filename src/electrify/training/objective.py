@@ -1,0 +1,133 @@
+"""What a recipe trains, and on what: networks under their objective, and tasks from shards."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from electrify.batches.loader import Batch, Batches
+from electrify.batches.masking import Masking, most_slots
+from electrify.errors import UserError
+from electrify.models.flops import training_flops, work_of
+from electrify.models.inputs import Inputs, Totals
+from electrify.models.mlm import MaskedLanguageModel
+from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
+from electrify.models.rtd import ReplacedTokenDetection, Weights, metrics
+from electrify.models.sharing import encoder_of
+from electrify.recipe import Recipe
+from electrify.tokens import tokenizer as tokenizers
+from electrify.tokens.store import Shards, check_split
+from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.training.loop import Task
+
+HELD_OUT_SEED = 20_200_323  # of the masks and samples of held-out text: the same in every run
+
+
+class Objective(NamedTuple):
+    """A model that gives a loss for a batch, its networks by role, and notes on them."""
+
+    model: nn.Module
+    networks: dict[str, Any]
+    """As they are exported: discriminator and generator, or model."""
+    notes: list[str]
+
+
+def vocabulary_of(tokenizer: LoadedTokenizer) -> Vocabulary:
+    """What networks must know of a tokenizer."""
+    special = tokenizer.special
+    return Vocabulary(tokenizer.vocab_size, special.pad, special.cls, special.sep)
+
+
+def build_objective(recipe: Recipe, tokenizer: LoadedTokenizer) -> Objective:
+    """The networks of a recipe with their starting weights, under its objective."""
+    vocabulary, objective = vocabulary_of(tokenizer), recipe.objective
+    if objective.kind == "mlm":
+        network, notes = build_masked_lm(recipe, vocabulary)
+        return Objective(MaskedLanguageModel(network), {"model": network}, notes)
+    pair = build_pair(recipe, vocabulary)
+    weights = Weights(
+        objective.generator_weight,
+        objective.discriminator_weight,
+        objective.temperature,
+        objective.disallow_correct,
+    )
+    networks = {"discriminator": pair.discriminator, "generator": pair.generator}
+    model = ReplacedTokenDetection(pair.generator, pair.discriminator, weights)
+    return Objective(model, networks, pair.notes)
+
+
+def compile_networks(objective: Objective) -> None:
+    """Compile what is called with the same shapes in every step."""
+    for role, network in objective.networks.items():
+        # Other networks' heads see another set of rows each time, through a hook on the body.
+        part = network if role == "discriminator" else encoder_of(network)
+        if part is not None:
+            part.compile()
+
+
+def open_data(data: Path, recipe: Recipe) -> tuple[LoadedTokenizer, Shards]:
+    """The tokenizer and the training examples of a folder of shards that fits the recipe."""
+    shards = check_split(data, "train")
+    if shards.length != recipe.run.length:
+        raise UserError(
+            "the shards have another length than the recipe",
+            got=f"{shards.length} tokens in {data}, run.length = {recipe.run.length}",
+            fix=f"--run.length {shards.length}, or prepare with --length {recipe.run.length}",
+        )
+    return tokenizers.load(data / "tokenizer"), shards
+
+
+def task(recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer, device: torch.device) -> Task:
+    """To learn from the training examples."""
+    batches = Batches(shards, tokenizer, masking_of(recipe), recipe.run.batch_size, recipe.run.seed)
+    return Task(batches, recipe.run.batch_size, on(device), totals, metrics)
+
+
+def held_out_task(
+    recipe: Recipe, data: Path, tokenizer: LoadedTokenizer, device: torch.device, world: int
+) -> tuple[Task, int] | None:
+    """To measure on the validation examples, and in how many batches; None if there are none."""
+    shards = Shards(data, "validation")
+    size = min(recipe.run.batch_size, len(shards)) // world * world
+    if not size:
+        return None
+    batches = Batches(shards, tokenizer, masking_of(recipe), size, HELD_OUT_SEED, shuffled=False)
+    count = max(1, min(recipe.run.eval_batches, len(shards) // size))
+    return Task(batches, size, on(device), totals, metrics), count
+
+
+def masking_of(recipe: Recipe) -> Masking:
+    """How a recipe hides tokens."""
+    objective = recipe.objective
+    return Masking(
+        objective.mask_rate,
+        recipe.run.length,
+        objective.shown_as_mask,
+        objective.with_replacement,
+        objective.whole_words,
+    )
+
+
+def on(device: torch.device) -> Callable[[Batch], Inputs]:
+    """From arrays to tensors on a device."""
+    return lambda batch: Inputs._make(
+        torch.from_numpy(array).to(device, non_blocking=True) for array in batch
+    )
+
+
+def totals(batch: Batch) -> Totals:
+    """What the losses of a global batch are divided by."""
+    return Totals(float(batch.weights_BN.sum()), float(batch.attention_BL.sum()))
+
+
+def objective_flops(objective: Objective, recipe: Recipe) -> float:
+    """FLOPs of one step: heads of masked LMs see the slots, a discriminator's every token."""
+    length = recipe.run.length
+    slots = most_slots(recipe.objective.mask_rate, length)
+    per_example = sum(
+        training_flops(work_of(network), length, length if role == "discriminator" else slots)
+        for role, network in objective.networks.items()
+    )
+    return float(per_example * recipe.run.batch_size)

@@ -1,0 +1,306 @@
+"""`electrify pretrain RECIPE --data DIR --out RUN`; the same again goes on where it stopped."""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from electrify.errors import EXIT_INTERRUPTED
+from electrify.recipe import FromRecipe, Recipe, check, only_recipe
+from electrify.training import checkpoint
+from electrify.training.bands import Metrics, sizes_of, verdict
+from electrify.training.budget import fit_to_budget
+from electrify.training.checkpoint import Policy, Writer
+from electrify.training.engine import Engine
+from electrify.training.folder import RunFolder
+from electrify.training.guard import Guard, GuardSettings
+from electrify.training.journal import Journal
+from electrify.training.loop import Cadence, Done, Training, save, train
+from electrify.training.objective import (
+    Objective,
+    build_objective,
+    compile_networks,
+    held_out_task,
+    objective_flops,
+    open_data,
+    task,
+    vocabulary_of,
+)
+from electrify.training.optim import build_optimizer
+from electrify.training.schedule import factor
+from electrify.training.screen import Screen, Sight, matmul_peak, peak_memory, share_of_peak
+from electrify.training.self_check import self_check
+from electrify.training.signals import Stop, seconds_of, watching
+from electrify.training.state import load_model, load_optimizer
+from electrify.training.tracking import tracker
+from electrify.training.upload import Uploads
+
+SECONDS_FOR_UPLOADS = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrain(FromRecipe):
+    """Shards to a pre-trained model. The same command again goes on where it stopped."""
+
+    data: Path
+    """A folder of shards, as `electrify prepare` makes it."""
+    out: Path
+    """The folder of the run."""
+    micro_batch: int = 0
+    """Examples at a time, for less memory; 0: all of a process's share at once."""
+    workers: int = 1
+    """Threads that make batches ahead."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    compile: bool = False
+    """Compile the networks first: pays in long runs."""
+    checkpoint_activations: bool = False
+    """Compute the layers twice to need less memory, for large models."""
+    budget: str = ""
+    """A time such as 45m or 8h: as many steps as fit, instead of run.steps."""
+    max_time: str = ""
+    """Save and stop half a minute before so much time has passed."""
+    save_minutes: float = 15.0
+    """Save at least so often, besides every run.save_every steps; 0 for never."""
+    on_save_error: Literal["go-on", "stop"] = "go-on"
+    """What to do if a checkpoint cannot be written."""
+    on_spike: Literal["off", "warn", "skip"] = "warn"
+    """What to do if loss or gradient jump."""
+    upload: str = ""
+    """Where to copy checkpoints to: s3://…, gs://…, hf://…, file://…."""
+    track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
+    """Trackers beside metrics.jsonl."""
+
+
+def pretrain(settings: Pretrain) -> int:
+    """Train, or go on; returns the exit code."""
+    check(settings)
+    stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
+    engine = Engine(settings.run.precision, settings.device)
+    folder = RunFolder(settings.out)
+    with ExitStack() as stack, watching(stop):
+        stack.callback(engine.close)
+        engine.first_then_others(lambda: _lock(folder, stack))
+        recipe, run, objective = _assembled(settings, engine, folder, stop)
+        if engine.first:
+            run.writer = _writer(settings, recipe, folder, stack)
+        start = _restore(run, engine, folder)
+        if engine.first:
+            _tell(settings, recipe, run, folder, start, stack)
+            print(_summary(recipe, run, objective, start), flush=True)
+        done = _trained(run, engine, folder, _cadence(recipe, settings), start)
+    if engine.first:
+        _say_end(done, recipe, settings.out)
+    return EXIT_INTERRUPTED if done.why.startswith("SIG") else 0
+
+
+def _lock(folder: RunFolder, stack: ExitStack) -> None:
+    stack.enter_context(folder.lock())
+    checkpoint.clear_leftovers(folder.checkpoints)
+
+
+def _assembled(
+    settings: Pretrain, engine: Engine, folder: RunFolder, stop: Stop
+) -> tuple[Recipe, Training, Objective]:
+    """Everything the loop moves, checked, with its starting weights; and the recipe it follows."""
+    recipe = only_recipe(settings)
+    tokenizer, shards = open_data(settings.data, recipe)
+    objective = build_objective(recipe, tokenizer)
+    if settings.checkpoint_activations:
+        for network in objective.networks.values():
+            network.gradient_checkpointing_enable()
+    model = objective.model.to(engine.device).train()
+    optimizer = build_optimizer(model, recipe.optimizer)
+    vocabulary = vocabulary_of(tokenizer)
+    unused = self_check(model, optimizer, recipe.sharing, vocabulary, tokenizer.special.mask)
+    if settings.compile:
+        compile_networks(objective)
+    held_out = held_out_task(recipe, settings.data, tokenizer, engine.device, engine.world)
+    guard_settings = GuardSettings(on_spike=settings.on_spike)
+    sizes = sizes_of(recipe, tokenizer.vocab_size)
+    run = Training(
+        model=model,
+        wrapped=engine.prepare(model, unused),
+        optimizer=optimizer,
+        engine=engine,
+        task=task(recipe, shards, tokenizer, engine.device),
+        held_out=held_out[0] if held_out else None,
+        held_out_batches=held_out[1] if held_out else 0,
+        rate=lambda step: 0.0,
+        clip=recipe.optimizer.clip,
+        seed=recipe.run.seed,
+        micro_batch=settings.micro_batch,
+        workers=settings.workers,
+        guard=Guard(guard_settings, sizes, scaled=recipe.run.precision == "fp16"),
+        stop=stop,
+        stop_if_unsaved=settings.on_save_error == "stop",
+        flops_per_step=objective_flops(objective, recipe),
+    )
+    if settings.budget:
+        recipe = _budgeted(recipe, run, folder, seconds_of(settings.budget, "--budget"))
+    run.rate = rates(recipe)
+    engine.first_then_others(lambda: folder.begin_or_go_on(recipe, settings.data, tokenizer))
+    return recipe, run, objective
+
+
+def _budgeted(recipe: Recipe, run: Training, folder: RunFolder, seconds: float) -> Recipe:
+    """The steps that fit were found when the run began; going on, they are not found again."""
+    if not run.engine.agreed(folder.begun):
+        return fit_to_budget(recipe, run, seconds)
+    before: Recipe = run.engine.agreed(folder.recipe if run.engine.first else None)
+    return replace(recipe, optimizer=before.optimizer, run=before.run)
+
+
+def rates(recipe: Recipe) -> Callable[[int], float]:
+    """The learning rate of every step."""
+    optimizer, steps = recipe.optimizer, recipe.run.steps
+    return lambda step: optimizer.lr * factor(optimizer.schedule, step, steps, optimizer.warmup)
+
+
+def _cadence(recipe: Recipe, settings: Pretrain) -> Cadence:
+    run = recipe.run
+    seconds = settings.save_minutes * 60
+    return Cadence(run.steps, run.log_every, run.eval_every, run.save_every, seconds)
+
+
+def _writer(settings: Pretrain, recipe: Recipe, folder: RunFolder, stack: ExitStack) -> Writer:
+    """What writes checkpoints, and uploads them if asked to."""
+    steps = recipe.run.steps
+    kept = frozenset(max(1, round(steps * percent / 100)) for percent in recipe.run.keep_percent)
+    policy = Policy(recipe.run.keep_last, kept | {steps})
+    if not settings.upload:
+        return Writer(folder.checkpoints, policy)
+    uploads = Uploads(settings.upload)
+    uploads.resume(folder.path)
+    stack.callback(_close_uploads, uploads)
+    return Writer(folder.checkpoints, policy, uploads.committed)
+
+
+def _tell(
+    settings: Pretrain,
+    recipe: Recipe,
+    run: Training,
+    folder: RunFolder,
+    start: int,
+    stack: ExitStack,
+) -> None:
+    """Let the loop tell the journal, the screen and the trackers."""
+    journal, screen = Journal(folder.path, start), stack.enter_context(Screen())
+    stack.callback(journal.close)
+    trackers = [
+        stack.enter_context(tracker(name, folder.path, start, run.warn)) for name in settings.track
+    ]
+    device = run.engine.device
+    peak = matmul_peak(device, recipe.run.precision)
+    flops = run.flops_per_step / run.engine.world
+    sizes, steps = run.guard.sizes, recipe.run.steps
+
+    def told(split: str, step: int, metrics: Metrics, timings: Metrics) -> None:
+        journal.record(step, split, metrics)
+        for track in trackers:
+            track(step, split, {**metrics, **timings})
+        if split != "train":
+            print(f"held-out at step {step:,}: {verdict(sizes, step, metrics)}", flush=True)
+            return
+        journal.timing(step, timings)
+        seconds = 1 / timings["steps_per_second"]
+        screen.show(
+            Sight(
+                step,
+                steps,
+                {words: metrics[name] for name, words in SHOWN.items() if name in metrics},
+                timings["tokens_per_second"],
+                share_of_peak(flops, seconds, peak),
+                peak_memory(device),
+                (steps - step) * seconds,
+            )
+        )
+
+    run.told, run.synced, run.rewound = told, journal.sync, journal.rewind
+
+
+SHOWN = {"generator_loss": "generator", "discriminator_loss": "discriminator", "auc": "AUC"}
+
+
+def _close_uploads(uploads: Uploads) -> None:
+    for line in uploads.close(SECONDS_FOR_UPLOADS):
+        print(f"not uploaded: {line}", file=sys.stderr)
+
+
+def _restore(run: Training, engine: Engine, folder: RunFolder) -> int:
+    """Put the newest whole checkpoint in place; returns its step, 0 if there is none."""
+    found = engine.first_then_others(lambda: checkpoint.newest(folder.checkpoints, run.warn))
+    if found is None:
+        run.guard.load({})
+        save(run, 0)
+        return 0
+    taken = checkpoint.load(found)
+    source = str(found.folder)
+    load_model(run.model, taken.model, source)
+    load_optimizer(run.model, run.optimizer, taken.optimizer, source)
+    run.guard.load(taken.state["guard"])
+    engine.load_scale(taken.state["scale"])
+    run.summed = taken.state["summed"]
+    # Sums are those of all processes: the first has them, so that they count once.
+    run.sums = {
+        name: torch.from_numpy(np.asarray(value)).to(engine.device) * engine.first
+        for name, value in taken.state["sums"].items()
+    }
+    return taken.step
+
+
+def _trained(
+    run: Training, engine: Engine, folder: RunFolder, cadence: Cadence, start: int
+) -> Done:
+    """Train to the end, going back to a checkpoint where the guard asks for it."""
+    while True:
+        done = train(run, start, cadence)
+        if run.writer is not None:
+            run.writer.wait()
+        engine.wait()
+        if done.why == "guard":
+            raise run.guard.error()
+        if done.why != "reload":
+            return done
+        run.warn(f"{run.guard.why}; going back to the last checkpoint, without the bad batches")
+        start = _restore(run, engine, folder)
+        run.rewound(start)
+
+
+def _summary(recipe: Recipe, run: Training, objective: Objective, start: int) -> str:
+    """What is about to happen, in a few lines."""
+    steps, size = recipe.run.steps, recipe.run.batch_size
+    examples = len(run.task.batches.examples)
+    sizes = ", ".join(
+        f"{role} {type(net).__name__} {net.num_parameters():,}"
+        for role, net in objective.networks.items()
+    )
+    together = sum(parameter.numel() for parameter in run.model.parameters())
+    lines = [
+        f"{sizes}; together {together:,} parameters",
+        f"{examples:,} examples; {steps:,} steps of {size}: {steps * size / examples:.1f} epochs",
+    ]
+    if start:
+        lines.append(f"going on from step {start:,}")
+    if recipe.optimizer.warmup > steps:
+        lines.append(
+            f"note: the rate rises for {recipe.optimizer.warmup:,} steps, which is longer than "
+            "the run (--optimizer.warmup)"
+        )
+    if run.held_out is None:
+        lines.append("note: no validation examples, so nothing is measured on held-out text")
+    lines += [f"note: not shared: {note}" for note in objective.notes]
+    return "\n".join(lines)
+
+
+def _say_end(done: Done, recipe: Recipe, out: Path) -> None:
+    if done.why:
+        print(f"stopped at step {done.step:,} ({done.why}) and saved; the same command goes on")
+        return
+    print(f"done: {recipe.run.steps:,} steps in {out}")
+    print(f"next: electrify export {out} --out MODEL")

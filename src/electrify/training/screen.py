@@ -1,0 +1,135 @@
+"""How a run goes, for somebody who looks: one live line on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from electrify.progress import SECONDS_BETWEEN_LINES, duration
+
+if TYPE_CHECKING:
+    import torch
+    from rich.live import Live
+
+REFRESHES_PER_SECOND = 5
+
+
+class Sight(NamedTuple):
+    """What a line on the screen says; None where it is not known."""
+
+    step: int
+    steps: int
+    values: Mapping[str, float]
+    """Losses, AUC, …: what they are called and what they are."""
+    tokens_per_second: float | None = None
+    share_of_peak: float | None = None
+    memory: float | None = None
+    """In bytes."""
+    seconds_left: float | None = None
+
+
+def as_text(sight: Sight) -> str:
+    """A line a human can read.
+
+    >>> values = {"generator": 5.931, "discriminator": 0.31, "AUC": 0.71}
+    >>> as_text(Sight(1200, 2000, values, 12400.4, 0.38, 410e6, 240))
+    ... # doctest: +NORMALIZE_WHITESPACE
+    'step 1,200/2,000  generator 5.93  discriminator 0.31  AUC 0.71  12,400 tok/s  38% of peak
+      410 MB  4 min left'
+    """
+    parts = [f"step {sight.step:,}/{sight.steps:,}"]
+    parts += [f"{name} {value:.3g}" for name, value in sight.values.items()]
+    if sight.tokens_per_second is not None:
+        parts.append(f"{sight.tokens_per_second:,.0f} tok/s")
+    if sight.share_of_peak is not None:
+        parts.append(f"{sight.share_of_peak:.0%} of peak")
+    if sight.memory is not None:
+        large = sight.memory >= 1e9
+        parts.append(f"{sight.memory / 1e9:.1f} GB" if large else f"{sight.memory / 1e6:.0f} MB")
+    if sight.seconds_left is not None:
+        parts.append(f"{duration(sight.seconds_left)} left")
+    return "  ".join(parts)
+
+
+class Screen:
+    """One live line on a terminal; where there is none, a plain line now and then."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._next_line = 0.0
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(
+                console=Console(stderr=True),
+                refresh_per_second=REFRESHES_PER_SECOND,
+                redirect_stdout=sys.stdout.isatty(),  # output sent elsewhere stays there
+            )
+            self._live.start()
+        return self
+
+    def show(self, sight: Sight) -> None:
+        """Say how far the run is; the first and the last step always show."""
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text(as_text(sight), no_wrap=True, overflow="ellipsis"))
+            return
+        now = time.monotonic()
+        if now >= self._next_line or sight.step >= sight.steps:
+            self._next_line = now + SECONDS_BETWEEN_LINES
+            print(as_text(sight), file=sys.stderr, flush=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def matmul_peak(device: "torch.device", precision: str) -> float | None:
+    """FLOPs a second that products of matrices reach here; None on a device not measured.
+
+    Takes half a second.
+    """
+    import torch
+
+    from electrify.hardware import this_machine
+
+    if device.type != ("cuda" if torch.cuda.is_available() else "cpu"):
+        return None
+    machine = this_machine()
+    return machine.float32 if precision == "float32" else machine.mixed
+
+
+def share_of_peak(
+    flops_per_step: float | None, seconds_per_step: float, peak: float | None
+) -> float | None:
+    """How much of what the machine's matrix products reach goes into the model's.
+
+    >>> share_of_peak(3e9, 0.1, 1e11)
+    0.3
+    """
+    if flops_per_step is None or not peak or seconds_per_step <= 0:
+        return None
+    return flops_per_step / seconds_per_step / peak
+
+
+def peak_memory(device: "torch.device") -> int:
+    """The most bytes held so far: of the device's own memory, or of this process."""
+    if device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(device))
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024

@@ -1,0 +1,197 @@
+"""Twelve steps of the official fine-tuning, through our own head, update, optimizer and rates.
+
+The word table's gradient is summed by row before the norm is taken, as autograd does it. As for
+pre-training, the tolerances are those that see every slip in the table of SLIPS.
+"""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import ElectraConfig, ElectraModel
+
+from electrify.finetuning.head import Classifier, Labelled, examples_of
+from electrify.training.layers import layer_scale
+from electrify.training.optim import ElectraAdam, parameter_groups
+from electrify.training.schedule import factor
+from electrify.training.update import update
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+FACTS = json.loads((GOLDEN / "finetune_cls.json").read_text())
+ARRAYS = dict(np.load(GOLDEN / "finetune_cls.npz"))
+CONFIG, STEPS = FACTS["config"], FACTS["config"]["num_train_steps"]
+TOLERANCES = {"loss": 1e-6, "norm": 1e-5, "logits": 1e-5, "lr": 5e-7, "weights": 3e-6}
+GROUPS = {  # the name patterns of the official code -> ours
+    "/embeddings/": "body.embeddings.",
+    "/embeddings_project/": "body.embeddings_project.",
+    "task_specific/": "classifier.",
+    "encoder/layer_0/": "body.encoder.layer.0.",
+    "encoder/layer_1/": "body.encoder.layer.1.",
+    "encoder/layer_2/": "body.encoder.layer.2.",
+}
+PREFIX = "discriminator.electra."
+
+
+def classifier(**options: Any) -> Classifier:
+    """The official model with its start weights."""
+    sizes = {**FACTS["model"], "embedding_size": FACTS["embedding_size"]}
+    fields = {"hidden_act": "gelu", **options.pop("fields", {})}
+    body = ElectraModel(ElectraConfig(**sizes | fields))
+    options = {"kind": "classes", "reduction": "sum", "dropout": 0.0} | options
+    model = Classifier(body, FACTS["n_outputs"], **options).train()
+    parameters = dict(model.named_parameters())
+    found = dict(snapshot(0))
+    assert found.keys() == parameters.keys()
+    with torch.no_grad():
+        for name, tensor in found.items():
+            parameters[name].copy_(tensor)
+    return model
+
+
+def snapshot(updates: int):
+    """The official weights after some updates, under our names."""
+    updates = 0 if updates == 1 else updates  # the first update has rate 0
+    for variable in FACTS["variables"]:
+        tensor = torch.from_numpy(ARRAYS[f"weights{updates}/{variable['name']}"])
+        yield our_name(variable), tensor.T if variable["transpose"] else tensor
+
+
+def our_name(variable: dict[str, Any]) -> str:
+    (name,) = variable["hf"]
+    return name.replace(PREFIX, "body.")
+
+
+def batch(step: int) -> Labelled:
+    array = lambda name: torch.from_numpy(ARRAYS[name][step].astype(np.int64))  # noqa: E731
+    return Labelled(
+        array("input_ids"),
+        array("input_mask"),
+        array("segment_ids"),
+        array("labels"),
+        array("example_weight").float(),
+    )
+
+
+def trajectory(
+    model: Classifier,
+    optimizer: Callable[..., torch.optim.Optimizer] = ElectraAdam,
+    kind: str = "official",
+    decay: float = CONFIG["layerwise_lr_decay"],
+    warmup: float = CONFIG["warmup_steps"],
+    rate: str = "electra",
+    clip: float = CONFIG["clip_norm"],
+    groups: Callable[[list[dict]], list[dict]] = lambda groups: groups,
+    batches: Callable[[int], Labelled] = batch,
+    split: int = 8,
+) -> dict[str, float]:
+    """Run all steps; returns the largest gap of each kind."""
+    lr, wd = CONFIG["learning_rate"], CONFIG["weight_decay_rate"]
+    made = groups(parameter_groups(model, lr, wd, layer_scale(model, decay, kind)))
+    adam = optimizer(made, lr=lr)
+    parameters = dict(model.named_parameters())
+    gaps = dict.fromkeys(TOLERANCES, 0.0)
+    logits: list[torch.Tensor] = []
+    model.classifier.register_forward_hook(lambda m, a, output: logits.append(output.detach()))
+    for step in range(STEPS):
+        logits.clear()
+        whole = batches(step)
+        parts = [Labelled(*(t[i : i + split] for t in whole)) for i in range(0, 8, split)]
+        now = lr * factor(rate, step, STEPS, warmup)
+        done = update(model, adam, parts, examples_of(whole), now, clip)
+        real = torch.from_numpy(ARRAYS["example_weight"][step] > 0)
+        wanted = torch.from_numpy(ARRAYS["outputs"][step])
+        found = {
+            "loss": abs(done.loss / ARRAYS["loss"][step] - 1),
+            "norm": abs(done.norm / ARRAYS["grad_norm"][step] - 1),
+            "logits": (torch.cat(logits) - wanted)[real].abs().max().item(),
+            "lr": rate_gap(adam, step),
+        }
+        if step + 1 in FACTS["snapshots_after_updates"]:
+            found["weights"] = max(
+                (parameters[name].detach() - tensor).abs().max().item()
+                for name, tensor in snapshot(step + 1)
+            )
+        for name, gap in found.items():
+            assert np.isfinite(gap), f"step {step}: {name} is {gap}"
+            gaps[name] = max(gaps[name], float(gap))
+    return gaps
+
+
+def rate_gap(adam: torch.optim.Optimizer, step: int) -> float:
+    """The largest relative gap between a parameter's rate and the official one of its group."""
+    official = dict(zip(FACTS["lr_groups"], ARRAYS["lr_groups"][step].tolist(), strict=True))
+    gaps = []
+    for group in adam.param_groups:
+        for name in group["names"]:
+            (wanted,) = [official[o] for o, ours in GROUPS.items() if name.startswith(ours)]
+            gaps.append(abs(group["lr"] - wanted) / wanted if wanted else group["lr"])
+    return max(gaps)
+
+
+def test_groups_are_the_official_ones():
+    """Every parameter once, with its official power of the decay, and decayed or not as there."""
+    model = classifier()
+    groups = parameter_groups(model, 1.0, 0.01, layer_scale(model, 0.8, "official"))
+    ours = {n: (g["scale"], g["weight_decay"] > 0) for g in groups for n in g["names"]}
+    assert ours == {
+        our_name(variable): (0.8 ** variable["lr_exponent"], variable["decayed"])
+        for variable in FACTS["variables"]
+    }
+
+
+@pytest.mark.parametrize("split", [8, 2])
+def test_the_official_trajectory(split):
+    """Whole batches, and micro-batches of 2 rows, the last of which has filler rows alone."""
+    gaps = trajectory(classifier(), split=split)
+    assert all(gap <= TOLERANCES[kind] for kind, gap in gaps.items()), gaps
+
+
+def everything_decays(groups):
+    return [{**group, "weight_decay": CONFIG["weight_decay_rate"]} for group in groups]
+
+
+def nothing_decays(groups):
+    return [{**group, "weight_decay": 0.0} for group in groups]
+
+
+def filler_counts(step):
+    found = batch(step)
+    return found._replace(weights_B=torch.ones_like(found.weights_B))
+
+
+def no_token_types(step):
+    found = batch(step)
+    return found._replace(types_BL=torch.zeros_like(found.types_BL))
+
+
+SLIPS = {
+    "mean loss": {"reduction": "mean"},
+    "dropout": {"dropout": 0.1},
+    "tanh GELU": {"fields": {"hidden_act": "gelu_pytorch_tanh"}},
+    "LayerNorm ε 1e-5": {"fields": {"layer_norm_eps": 1e-5}},
+    "exponents as intended": {"kind": "intended"},
+    "one rate for all layers": {"decay": 1.0},
+    "warm-up of whole steps": {"warmup": 1.0},
+    "warm-up, then linear decay": {"rate": "linear"},
+    "no clipping": {"clip": 0.0},
+    "bias correction": {"optimizer": partial(torch.optim.AdamW, eps=1e-6)},
+    "ε 1e-8": {"optimizer": partial(ElectraAdam, eps=1e-8)},
+    "decay on everything": {"groups": everything_decays},
+    "no decay": {"groups": nothing_decays},
+    "filler rows counted": {"batches": filler_counts},
+    "no token types": {"batches": no_token_types},
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_each_slip_is_seen(slip):
+    """A check of the check: what others do otherwise fails the test above."""
+    options = dict(SLIPS[slip])
+    own = {n: options.pop(n) for n in ("reduction", "dropout", "fields") if n in options}
+    gaps = trajectory(classifier(**own), **options)
+    assert any(gap > TOLERANCES[kind] for kind, gap in gaps.items()), gaps

@@ -1,0 +1,216 @@
+"""What is exported loads in transformers without us, and gives the same numbers."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.models.test_architectures import WORKING
+from tests.models.tiny import VOCABULARY, tiny_recipe
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from electrify.commit import read_manifest, verify
+from electrify.errors import UserError
+from electrify.models.export import export, in_evaluation, logits, plain_tables, probe
+from electrify.models.pair import build_masked_lm, build_pair
+from electrify.recipe import Discriminator, Generator, Recipe, Run, Sharing
+from electrify.tokens.tokenizer import LoadedTokenizer, finished
+
+ROLES = ("discriminator", "generator")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> LoadedTokenizer:
+    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    words = [*names.values(), *(f"w{n}" for n in range(VOCABULARY.size - len(names)))]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, "[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return finished(backend, names)
+
+
+def export_pair(recipe: Recipe, tokenizer: LoadedTokenizer, out: Path) -> dict:
+    """Export a pair with weights that moved; returns its networks."""
+    pair = build_pair(recipe, VOCABULARY)
+    networks = {"discriminator": pair.discriminator, "generator": pair.generator}
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for network in networks.values():
+            for parameter in network.parameters():
+                parameter += 0.02 * torch.randn_like(parameter)
+    cards = dict.fromkeys(networks, "---\n---\n# a model\n")
+    export(networks, cards, tokenizer, out, {"of": "test"}, longest=64)
+    return networks
+
+
+@torch.no_grad()
+def outputs(network, tokenizer: LoadedTokenizer) -> torch.Tensor:
+    with plain_tables(network), in_evaluation(network):
+        return logits(network, probe(tokenizer))
+
+
+FRESH_PROCESS = """
+import json, sys
+import torch
+from transformers import AutoConfig, AutoTokenizer
+import transformers
+ids = torch.tensor(json.loads(sys.argv[1]))
+for folder in sys.argv[2:]:
+    kind = getattr(transformers, AutoConfig.from_pretrained(folder).architectures[0])
+    model, loaded = kind.from_pretrained(folder, output_loading_info=True)
+    assert not any(loaded[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model(**tokenizer("w1 w2 " * 7, return_tensors="pt"))
+    with torch.no_grad():
+        out = model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    print(json.dumps(out.flatten().tolist()))
+assert "electrify" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize(
+    "architectures",
+    [
+        ["electra", "bert", "albert", "deberta-v2", "modernbert", "rembert"],
+        pytest.param(WORKING, marks=pytest.mark.slow, id="all"),
+    ],
+)
+def test_a_fresh_process_without_us_gets_the_same_logits(architectures, tokenizer, tmp_path):
+    expected, folders = [], []
+    for architecture in architectures:
+        networks = export_pair(tiny_recipe(architecture), tokenizer, tmp_path / architecture)
+        for role in ROLES:
+            expected.append((architecture, role, outputs(networks[role], tokenizer)))
+            folders.append(str(tmp_path / architecture / role))
+    ids = json.dumps(probe(tokenizer).tolist())
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS, ids, *folders],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    for (architecture, role, logits_), line in zip(expected, done.stdout.splitlines(), strict=True):
+        again = torch.tensor(json.loads(line))
+        torch.testing.assert_close(
+            again,
+            logits_.flatten(),
+            rtol=0,
+            atol=1e-5,
+            msg=lambda m, w=f"{architecture} {role}": f"{w}: {m}",
+        )
+
+
+def test_a_disentangled_table_is_exported_as_the_sum(tokenizer, tmp_path):
+    recipe = tiny_recipe("deberta-v2", Sharing(embeddings="gdes"))
+    networks = export_pair(recipe, tokenizer, tmp_path / "out")
+    again = type(networks["discriminator"]).from_pretrained(tmp_path / "out" / "discriminator")
+    table = networks["discriminator"].get_input_embeddings()
+    assert type(table).__name__ == "DisentangledEmbedding", "training goes on with it"
+    assert torch.equal(again.get_input_embeddings().weight, table.weight)
+    assert not torch.equal(table.weight, networks["generator"].get_input_embeddings().weight)
+
+
+def test_the_folder_is_whole_and_the_second_time_nothing_is_written(tokenizer, tmp_path):
+    export_pair(tiny_recipe("electra"), tokenizer, tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out", "model")
+    assert verify(tmp_path / "out", manifest) == []
+    names = {entry["name"] for entry in manifest["files"]}
+    for role in ROLES:
+        needed = ("config.json", "model.safetensors", "tokenizer.json", "README.md")
+        assert {f"{role}/{name}" for name in needed} <= names
+    before = (tmp_path / "out" / "discriminator" / "model.safetensors").stat().st_mtime_ns
+    export_pair(tiny_recipe("electra"), tokenizer, tmp_path / "out")
+    assert (tmp_path / "out/discriminator/model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(UserError, match="other settings"):
+        export({}, {}, tokenizer, tmp_path / "out", {"of": "another run"}, 64)
+
+
+def test_weights_that_do_not_reload_are_not_exported(tokenizer, tmp_path, monkeypatch):
+    pair = build_pair(tiny_recipe("bert"), VOCABULARY)
+    kind = type(pair.discriminator)
+    saved = kind.save_pretrained
+
+    def forgetful(self, folder, **tensors):
+        with torch.no_grad():
+            self.classifier.bias += 1.0
+        saved(self, folder, **tensors)
+        with torch.no_grad():
+            self.classifier.bias -= 1.0
+
+    monkeypatch.setattr(kind, "save_pretrained", forgetful)
+    networks, cards = {"discriminator": pair.discriminator}, {"discriminator": ""}
+    with pytest.raises(UserError, match="does not survive export"):
+        export(networks, cards, tokenizer, tmp_path / "out", {}, 64)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+# --- going on from a released pair
+
+
+def continued(source: Path, architecture: str = "electra", **fields: object) -> Recipe:
+    return Recipe(
+        Discriminator(architecture, dict(fields), init_from=str(source / "discriminator")),
+        Generator(init_from=str(source / "generator")),
+        run=Run(init="official"),
+    )
+
+
+@pytest.mark.parametrize("architecture", ["electra", "bert", "modernbert", "deberta-v2"])
+def test_a_pair_goes_on_from_what_was_exported(architecture, tokenizer, tmp_path):
+    networks = export_pair(tiny_recipe(architecture), tokenizer, tmp_path)
+    pair = build_pair(continued(tmp_path, architecture), VOCABULARY)
+    assert pair.notes == []
+    for role in ROLES:
+        assert torch.equal(
+            outputs(getattr(pair, role), tokenizer), outputs(networks[role], tokenizer)
+        )
+    words = pair.discriminator.get_input_embeddings()
+    assert pair.generator.get_input_embeddings().weight is words.weight
+    assert words.padding_idx is None
+
+
+def test_a_masked_lm_can_become_a_pair_with_a_new_head(tokenizer, tmp_path):
+    network, notes = build_masked_lm(tiny_recipe("bert"), VOCABULARY)
+    assert notes == []
+    export({"model": network}, {"model": ""}, tokenizer, tmp_path, {}, 64)
+    source = str(tmp_path / "model")
+    recipe = Recipe(Discriminator("bert", init_from=source), Generator(init_from=source))
+    pair = build_pair(recipe, VOCABULARY)
+    assert pair.notes == [
+        "discriminator: classifier.bias is new",
+        "discriminator: classifier.weight is new",
+    ]
+    state = network.state_dict()
+    for name, tensor in pair.discriminator.base_model.named_parameters():
+        assert torch.equal(tensor, state[f"bert.{name}"]), name
+
+
+def test_what_the_generator_gives_up_is_said(tokenizer, tmp_path):
+    export_pair(tiny_recipe("bert", Sharing(embeddings="none")), tokenizer, tmp_path)
+    pair = build_pair(continued(tmp_path, "bert"), VOCABULARY)
+    assert [note.split(":")[0] for note in pair.notes] == ["word table"]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"hidden_size": 64}, "sizes of discriminator.init_from are not the recipe's"),
+        ({"architecture": "bert"}, "another architecture"),
+    ],
+)
+def test_released_weights_that_do_not_fit_are_refused(change, what, tokenizer, tmp_path):
+    export_pair(tiny_recipe("electra"), tokenizer, tmp_path)
+    with pytest.raises(UserError, match=what):
+        build_pair(continued(tmp_path, **change), VOCABULARY)
+    with pytest.raises(UserError, match="not prepared for this released model"):
+        build_pair(continued(tmp_path), VOCABULARY._replace(size=300))
+
+
+def test_a_source_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"no model at discriminator\.init_from") as error:
+        build_pair(continued(tmp_path / "nowhere"), VOCABULARY)
+    assert "nowhere" in error.value.got

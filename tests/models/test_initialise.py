@@ -1,0 +1,107 @@
+"""Starting weights against those of the official code."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.models.tiny import VOCABULARY, tiny_fields, tiny_recipe
+
+from electrify.models.pair import Vocabulary, build_pair
+from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.models.sharing import PROJECTIONS
+from electrify.recipe import Discriminator, Generator, Recipe, load
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+FORMULAS = json.loads((GOLDEN / "formulas.json").read_text())
+OFFICIAL = json.loads((GOLDEN / "init_small.json").read_text())
+ROWS = [dict(zip(OFFICIAL["columns"], row, strict=True)) for row in OFFICIAL["rows"]]
+DRAWN = ("truncated normal 0.02", "glorot uniform")
+
+
+@pytest.fixture(scope="module")
+def small() -> dict[str, torch.Tensor]:
+    """The full-size small pair, every parameter under all its names."""
+    pair = build_pair(load("electra-small"), Vocabulary(30522, 0, 101, 102))
+    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
+    return {n: p.detach() for n, p in model.named_parameters(remove_duplicate=False)}
+
+
+def bound(row: dict) -> float:
+    """What no weight of this variable passes."""
+    if row["family"] == "glorot uniform":
+        inputs, outputs = row["shape"]
+        return (6 / (inputs + outputs)) ** 0.5
+    return 2 * FORMULAS["truncated_normal"]["stddev_arg"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_the_distribution_is_the_official_one(row, small):
+    """Mean, deviation and range, within what two samples of this size differ by."""
+    values = small[row["hf"][0]]
+    assert {small[name].data_ptr() for name in row["hf"]} == {values.data_ptr()}
+    assert sorted(values.shape) == sorted(row["shape"])
+    if row["family"] not in DRAWN:
+        assert values.unique().tolist() == [1.0 if row["family"] == "ones" else 0.0]
+        assert row["min"] == row["max"] == values[0].item()
+        return
+    count, most = values.numel(), bound(row)
+    assert max(-row["min"], row["max"]) <= most * 1.000001, "as the official ones"
+    assert values.abs().max().item() <= most * 1.000001
+    assert values.mean().item() == pytest.approx(row["mean"], abs=6 * row["std"] * (2 / count) ** 0.5)  # fmt: skip
+    assert values.std().item() == pytest.approx(row["std"], rel=5 / count**0.5)
+    if count > 10_000:
+        assert values.abs().max().item() > 0.99 * most, "cut there, not before"
+
+
+def test_the_three_groups_have_the_bounds_and_deviations_of_the_formulas(small):
+    glorot, normal = FORMULAS["glorot_uniform_bound"], FORMULAS["truncated_normal"]
+    for name, wanted in (
+        ("discriminator.electra.embeddings_project.weight", glorot["embeddings_project_small_128x256"]),
+        ("generator.electra.embeddings_project.weight", glorot["gen_embeddings_project_small_128x64"]),
+        ("discriminator.discriminator_predictions.dense_prediction.weight", glorot["disc_head_256x1"]),
+    ):  # fmt: skip
+        values = small[name]
+        assert 0.98 * wanted < values.abs().max().item() <= wanted
+        assert values.std().item() == pytest.approx(wanted / 3**0.5, rel=0.1)
+    words = small["discriminator.electra.embeddings.word_embeddings.weight"]
+    assert words.std().item() == pytest.approx(normal["resulting_std"], rel=2e-3)
+    # Of a normal cut at 2σ, 71.5 % lie within σ; of a uniform one 50 %, of one not cut 68.3 %.
+    assert (words.abs() < 0.02).float().mean().item() == pytest.approx(0.7152, abs=2e-3)
+
+
+def test_all_of_it_is_the_golden_file_extended_to_every_layer(small):
+    """The file lists the first and the last layer; in between nothing has another family."""
+    for name, values in small.items():
+        if ".layer." in name and values.ndim == 2:
+            assert 0.0170 < values.std().item() < 0.0182
+            assert values.abs().max().item() <= 0.04
+
+
+def test_the_row_of_padding_is_drawn_like_any_other(small):
+    words = small["discriminator.electra.embeddings.word_embeddings.weight"]
+    assert words[0].std().item() == pytest.approx(0.0176, rel=0.3)
+
+
+def test_seeds_differ_and_repeat():
+    recipe = Recipe(Discriminator("electra", tiny_fields("electra")), Generator(width=0.5))
+    assert recipe.run.init == "official"
+    found = []
+    for seed in (0, 0, 1):
+        run = replace(recipe.run, seed=seed)
+        found.append(list(build_pair(replace(recipe, run=run), VOCABULARY).discriminator.parameters()))  # fmt: skip
+    assert all(torch.equal(a, b) for a, b in zip(found[0], found[1], strict=True))
+    assert not torch.equal(found[0][0], found[2][0])
+
+
+@pytest.mark.parametrize("architecture", ["albert", "deberta-v2", "roformer", "rembert"])
+def test_projections_of_other_architectures_are_glorot_too(architecture):
+    recipe = tiny_recipe(architecture)
+    official = replace(recipe, run=replace(recipe.run, init="official"))
+    network = build_pair(official, VOCABULARY).discriminator
+    found = [dict(network.base_model.named_modules()).get(path) for path in PROJECTIONS]
+    (projection,) = [module for module in found if module is not None]
+    assert projection.weight.abs().max().item() > 0.1  # (6 / (16 + 32)) ** 0.5 is 0.35
+    assert network.classifier.weight.abs().max().item() > 0.1
+    assert torch.all(network.classifier.bias == 0)

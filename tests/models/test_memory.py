@@ -1,0 +1,75 @@
+"""The estimate of memory against what autograd keeps."""
+
+import pytest
+import torch
+
+from electrify.models.memory import MARGIN, MIXED, activations, memory, values_kept
+from electrify.models.pair import Vocabulary, build_discriminator
+from electrify.recipe import Discriminator, Recipe, Run
+
+WIDTH, LENGTH, ROWS = 64, 64, 32  # many tokens, so that copies of weights count little
+VOCABULARY = Vocabulary(100, 0, 1, 2)
+
+
+def network(architecture: str, layers: int):
+    fields = {"hidden_size": WIDTH, "num_hidden_layers": layers, "num_attention_heads": 2}
+    fields["intermediate_size"] = 4 * WIDTH
+    if architecture in ("electra", "albert"):
+        fields["embedding_size"] = WIDTH
+    recipe = Recipe(Discriminator(architecture, fields), run=Run(init="huggingface"))
+    return build_discriminator(recipe, VOCABULARY)[0].eval()
+
+
+def bytes_kept(model, autocast: bool) -> int:
+    """What backward needs of the whole batch, but for the weights."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    ids = torch.randint(5, VOCABULARY.size, (ROWS, LENGTH))
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=autocast),
+    ):
+        model(input_ids=ids)
+    return sum(t.untyped_storage().nbytes() for place, t in kept.items() if place not in weights)
+
+
+def of_two_layers(architecture: str, autocast: bool = False) -> float:
+    """Bytes that two more layers need, so that tables and head do not count."""
+    short, long = (bytes_kept(network(architecture, layers), autocast) for layers in (1, 3))
+    return long - short
+
+
+def estimated(architecture: str) -> float:
+    short, long = (values_kept(network(architecture, layers), LENGTH) for layers in (1, 3))
+    return 4 * ROWS * (long - short)
+
+
+@pytest.mark.parametrize("architecture", ["electra", "bert"])
+def test_what_matrices_read_and_write_is_what_a_plain_layer_keeps(architecture):
+    assert of_two_layers(architecture) == pytest.approx(estimated(architecture), rel=0.02)
+
+
+@pytest.mark.parametrize("architecture", ["modernbert", "albert"])
+def test_the_margin_covers_layers_that_keep_more(architecture):
+    assert estimated(architecture) < of_two_layers(architecture) < MARGIN * estimated(architecture)
+
+
+@pytest.mark.parametrize("architecture", ["electra", "modernbert"])
+def test_autocast_keeps_no_more_than_is_said(architecture):
+    share = of_two_layers(architecture, autocast=True) / of_two_layers(architecture)
+    assert 0.5 <= share <= MIXED
+
+
+def test_a_step_needs_16_bytes_a_parameter_and_logits_of_the_slots():
+    needed = memory(1_000, one_example=50.0, micro_batch=4, precision="float32")
+    assert sum(needed) == 16 * 1_000 + 4 * 50
+    model = network("electra", 1)
+    with_head = activations(model, LENGTH, 10, "float32") - activations(
+        model, LENGTH, None, "float32"
+    )
+    assert with_head == 4 * 4 * 10 * VOCABULARY.size  # 4 copies of 4 bytes

@@ -1,0 +1,144 @@
+"""`electrify plan` from the outside, in this process: torch is imported once."""
+
+import json
+
+import pytest
+
+from electrify.cli import main
+from electrify.recipe import path_of
+
+
+@pytest.fixture
+def planned(capsys):
+    """The table of a plan, as --json prints it."""
+
+    def run(*arguments: str) -> dict:
+        assert main(["plan", *arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_the_text_says_what_the_json_says(capsys, planned):
+    table = planned("electra-small", "--hardware", "V100")
+    assert main(["plan", "electra-small", "--hardware", "v100"]) == 0
+    text = capsys.readouterr().out
+    assert table["parameters"]["trained"] == 14_196_219
+    for expected in (
+        "electra-small: rtd, 1,000,000 steps of 128 × 128 tokens, vocabulary 30,522",
+        "14,196,219",
+        "16.4 billion",
+        f"{table['run']['flops']:.4g}",
+        "1.294e+18",  # the paper's
+        "Time on 1 × V100",
+        "NVIDIA V100 datasheet",
+        "an estimate, at 20%",
+    ):
+        assert expected in text
+
+
+def test_electra_small_takes_about_the_4_days_on_a_v100_that_its_readme_says(planned):
+    days = planned("electra-small", "--hardware", "V100")["seconds"]["float32"] / 86_400
+    assert 3.5 < days < 4.5
+
+
+def test_flags_change_the_recipe(planned):
+    plain = planned("tiny", "--hardware", "T4")
+    longer = planned("tiny", "--hardware", "T4", "--run.steps", "4000")
+    assert longer["step"] == plain["step"]
+    assert longer["seconds"]["float32"] == pytest.approx(2 * plain["seconds"]["float32"])
+    wider = planned("tiny", "--hardware", "T4", "--discriminator.config.hidden-size", "256")
+    assert wider["parameters"]["discriminator"]["body"] > 2 * 328_192
+    deeper = planned("tiny", "--hardware=T4", "--generator.config.num_hidden_layers=2")
+    assert deeper["parameters"]["generator"]["body"] == plain["parameters"]["discriminator"]["body"]
+    fewer = planned("tiny", "--hardware", "T4", "--vocab-size", "8192")
+    assert fewer["parameters"]["shared"] == 8192 * 128 + 128
+
+
+def test_a_masked_lm_has_one_network(planned):
+    table = planned("bert-small", "--hardware", "T4")
+    assert table["parameters"]["masked-lm"]["all"] == table["parameters"]["trained"] == 13_546_682
+    assert "generator" not in table["parameters"]
+
+
+def test_ones_own_recipe_by_path(tmp_path, planned):
+    mine = tmp_path / "mine.toml"
+    mine.write_text(path_of("tiny").read_text().replace("steps = 2_000", "steps = 3_000"))
+    table = planned(str(mine), "--hardware", "T4")
+    assert table["recipe"] == str(mine)
+    assert table["run"]["tokens"] == 3_000 * 32 * 64
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_the_micro_batch_is_the_largest_that_fits(planned, precision):
+    roomy, tight, none = (
+        planned("electra-base", "--hardware", "A100", "--memory", memory)["memory"][precision]
+        for memory in ("1000", "16", "1")
+    )
+    assert (roomy["micro_batch"], roomy["fits"]) == (256, True)
+    assert 1 < tight["micro_batch"] < 256
+    assert tight["all"] <= 0.9 * 16e9 < tight["all"] + tight["activations"]
+    assert (none["micro_batch"], none["fits"]) == (1, False)
+    given = planned("electra-base", "--hardware", "A100", "--micro-batch", "2")["memory"][precision]
+    assert given["micro_batch"] == 2
+    assert given["activations"] == pytest.approx(2 * none["activations"], abs=2)
+
+
+def test_given_hardware_counts(planned):
+    one = planned("tiny", "--hardware", "A100", "--tflops", "10", "--utilisation", "0.5")
+    four = planned("tiny", "--hardware=A100", "--tflops=10", "--utilisation=0.5", "--devices=4")
+    assert one["seconds"]["float32"] == one["seconds"]["mixed"]
+    assert one["seconds"]["mixed"] == pytest.approx(one["run"]["flops"] / 5e12)
+    assert four["seconds"]["mixed"] == pytest.approx(one["seconds"]["mixed"] / 4)
+
+
+def test_this_machine_is_measured(planned):
+    hardware = planned("tiny")["hardware"]
+    assert hardware["name"] == "here"
+    assert 1e8 < hardware["float32"] < 1e15
+    assert hardware["memory"] > 1e8
+    assert "measured now" in hardware["source"]
+
+
+def test_what_cannot_be_shared_is_said(capsys):
+    arguments = ["--hardware", "T4", "--generator.config.hidden-size", "64"]
+    assert main(["plan", "tiny", *arguments]) == 0
+    assert "note: embeddings.tok_embeddings.weight: (30522, 64)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tinny"], "did you mean tiny?"),
+        (["--run.steps", "3"], "needs a recipe first"),
+        (["none.toml"], "cannot read none.toml"),
+        (["tiny", "--hardware", "A10"], "did you mean A100?"),
+        (["tiny", "--hardware", "T4", "--discriminator.config.hidden-sizes", "8"], "hidden_size?"),
+        (["tiny", "--hardware", "T4", "--discriminator.architecture", "bertt"], "mean bert?"),
+        (["tiny", "--discriminator.config.hidden-size"], "needs a value"),
+        (["tiny", "--utilisation", "2"], "--utilisation is not a share"),
+        (["tiny", "--tflops", "0"], "--tflops is not positive"),
+        (["tiny", "--devices", "0"], "--devices is too small"),
+        (["tiny", "--run.steps", "50"], "optimizer.warmup is longer than the run"),
+        (["bert-small", "--hardware", "T4", "--run.length", "1000"], "table of positions"),
+    ],
+)
+def test_bad_input_ends_in_an_error(capsys, arguments, says):
+    assert main(["plan", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert "got:" in error
+    assert "fix:" in error
+
+
+def test_help_is_about_the_recipe(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["plan", "electra-small-owt", "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for expected in ("electrify plan electra-small-owt", "(default: lamb)", "(default: 500000)"):
+        assert expected in text
+    assert "--generator.config.intermediate-size 256" in text
+    with pytest.raises(SystemExit):
+        main(["plan"])
+    assert "usage: electrify plan RECIPE" in capsys.readouterr().out

@@ -1,0 +1,167 @@
+"""Checkpoints are whole or not there; the newest whole one counts; pruning spares what it must."""
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from electrify.errors import DamagedError
+from electrify.training import checkpoint
+from electrify.training.checkpoint import NotSaved, Policy, Snapshot, Writer
+
+FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
+
+
+def taken(step: int) -> Snapshot:
+    values = torch.arange(100.0) + step
+    return Snapshot(step, {"w": values}, {"w|exp_avg": values / 2}, {"step": step, "sums": {}})
+
+
+def silent(message: str) -> None:
+    """Take a warning and say nothing."""
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    folder = checkpoint.write(tmp_path, taken(7))
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    found = checkpoint.newest(tmp_path, silent)
+    assert found is not None
+    again = checkpoint.load(found)
+    assert again.step == 7
+    assert torch.equal(again.model["w"], taken(7).model["w"])
+    assert torch.equal(again.optimizer["w|exp_avg"], taken(7).optimizer["w|exp_avg"])
+    assert again.state == taken(7).state
+
+
+def test_the_same_state_gives_the_same_bytes(tmp_path):
+    one, two = (checkpoint.write(tmp_path / name, taken(3)) for name in "ab")
+    for name in FILES:
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("harm", [truncate, flip, Path.unlink])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_found_and_the_one_before_is_used(name, harm, tmp_path):
+    checkpoint.write(tmp_path, taken(1))
+    newest = checkpoint.write(tmp_path, taken(2))
+    harm(newest / name)
+    said: list[str] = []
+    found = checkpoint.newest(tmp_path, said.append)
+    assert found is not None
+    assert found.step == 1
+    assert "step-00000002" in said[0]
+    assert name in said[0] or name == "manifest.json"  # a flip there can harm any name
+    shutil.rmtree(tmp_path / "step-00000001")
+    with pytest.raises(DamagedError) as error:
+        checkpoint.newest(tmp_path, silent)
+    assert "step-00000002" in error.value.got
+    assert error.value.exit_code == 3
+
+
+def test_every_single_byte_of_a_checkpoint_is_guarded(tmp_path):
+    folder = checkpoint.write(tmp_path, taken(1))
+    for name in FILES:
+        whole = (folder / name).read_bytes()
+        for place in range(0, len(whole), 7):
+            data = bytearray(whole)
+            data[place] ^= 0x10
+            (folder / name).write_bytes(bytes(data))
+            if name == "manifest.json" and _only_words(whole, bytes(data)):
+                continue
+            assert checkpoint.faults(folder), f"{name} byte {place}"
+        (folder / name).write_bytes(whole)
+    assert checkpoint.faults(folder) == []
+
+
+def _only_words(before: bytes, after: bytes) -> bool:
+    """Whether a change of the manifest leaves what it says of the files."""
+    import json
+
+    try:
+        one, two = json.loads(before), json.loads(after)
+    except ValueError:
+        return False
+    return one["files"] == two.get("files")
+
+
+def test_no_checkpoint_at_all_is_a_fresh_start(tmp_path):
+    assert checkpoint.newest(tmp_path / "none", silent) is None
+
+
+def test_pruning_keeps_the_last_the_pinned_and_the_last_whole(tmp_path):
+    for step in range(1, 7):
+        checkpoint.write(tmp_path, taken(step), keep=step == 2)
+    flip(tmp_path / "step-00000006" / "model.safetensors")
+    flip(tmp_path / "step-00000005" / "model.safetensors")
+    checkpoint.prune(tmp_path, Policy(keep_last=2, steps_kept=frozenset([1])))
+    assert [c.step for c in checkpoint.stored(tmp_path)] == [6, 5, 4, 2, 1]
+
+
+def test_pruning_removes_nothing_if_nothing_is_whole(tmp_path):
+    for step in (1, 2, 3):
+        flip(checkpoint.write(tmp_path, taken(step)) / "model.safetensors")
+    assert checkpoint.prune(tmp_path, Policy(keep_last=1)) == []
+
+
+def test_what_a_killed_process_left_is_cleared_and_nothing_else(tmp_path):
+    checkpoint.write(tmp_path, taken(1))
+    half_written = tmp_path / ".writing-step-00000002"
+    half_written.mkdir()
+    half_removed = tmp_path / "step-00000000"
+    half_removed.mkdir()
+    (half_removed / "state.json").write_text("{}")
+    (tmp_path / "mine.txt").write_text("a note")
+    checkpoint.clear_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "step-00000001"]
+
+
+def test_the_writer_writes_prunes_and_tells(tmp_path):
+    told: list[str] = []
+    writer = Writer(tmp_path, Policy(keep_last=1), lambda path: told.append(path.name))
+    for step in (1, 2, 3):
+        writer.save(lambda step=step: taken(step))
+    writer.close()
+    assert told == ["step-00000001", "step-00000002", "step-00000003"]
+    assert [c.step for c in checkpoint.stored(tmp_path)] == [3]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("call", [0, 1, 2])
+def test_a_failing_disk_surfaces_at_the_next_call_and_the_old_one_is_whole(
+    code, call, tmp_path, monkeypatch
+):
+    writer = Writer(tmp_path, Policy())
+    writer.save(lambda: taken(1))
+    writer.wait()
+    committed_file, calls = checkpoint.committed_file, []
+
+    def failing(*arguments):
+        calls.append(1)
+        if len(calls) > call:
+            raise OSError(code, "injected")
+        return committed_file(*arguments)
+
+    monkeypatch.setattr(checkpoint, "committed_file", failing)
+    writer.save(lambda: taken(2))
+    with pytest.raises(NotSaved, match="injected"):
+        writer.wait()
+    found = checkpoint.newest(tmp_path, silent)
+    assert found is not None
+    assert found.step == 1
+    monkeypatch.undo()
+    writer.save(lambda: taken(2))
+    writer.close()
+    assert checkpoint.newest(tmp_path, silent).step == 2
+    assert not list(tmp_path.glob(".writing*"))

@@ -1,0 +1,90 @@
+"""The journal of an interrupted run is that of an unbroken one."""
+
+import json
+import math
+
+import pytest
+
+from electrify.errors import DamagedError
+from electrify.training.journal import Journal, read
+
+
+def loss_at(step: int) -> float:
+    return 10 / (step + 1) ** 0.3
+
+
+def record(journal: Journal, steps: range) -> None:
+    for step in steps:
+        journal.record(step, "train", {"loss": loss_at(step), "tokens": step * 100})
+        if step % 3 == 0:
+            journal.record(step, "validation", {"loss": loss_at(step) + 0.1})
+        journal.timing(step, {"seconds": 0.5})
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"step": 9, "spl', b"\0\0\0", b"\xff\xfe"])
+@pytest.mark.parametrize("resumed", [0, 3, 6, 8])
+def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path, torn, resumed):
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    journal = Journal(unbroken, 0)
+    record(journal, range(1, 13))
+    journal.close()
+
+    journal = Journal(broken, 0)
+    record(journal, range(1, 9))  # and is killed here: never closed
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        with (broken / name).open("ab") as file:
+            file.write(torn)
+    journal = Journal(broken, resumed)
+    record(journal, range(resumed + 1, 13))
+    journal.close()
+
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        assert (broken / name).read_bytes() == (unbroken / name).read_bytes()
+    assert sorted(path.name for path in broken.iterdir()) == ["metrics.jsonl", "timing.jsonl"]
+
+
+def test_going_back_forgets_what_came_after(tmp_path):
+    journal = Journal(tmp_path, 0)
+    record(journal, range(1, 9))
+    journal.rewind(5)
+    assert [entry["step"] for entry in read(tmp_path)] == [1, 2, 3, 3, 4, 5]
+    record(journal, range(6, 8))
+    assert [entry["step"] for entry in read(tmp_path)] == [1, 2, 3, 3, 4, 5, 6, 6, 7]
+    journal.close()
+
+
+def test_a_new_run_begins_with_nothing(tmp_path):
+    journal = Journal(tmp_path, 0)
+    record(journal, range(1, 4))
+    journal.close()
+    Journal(tmp_path, 0).close()
+    assert read(tmp_path) == []
+
+
+def test_floats_come_back_the_same_and_lines_are_valid_json(tmp_path):
+    numbers = [0.1, 1e-310, 1 / 3, 2.0**70, -0.0]
+    journal = Journal(tmp_path, 0)
+    journal.record(1, "train", {str(n): number for n, number in enumerate(numbers)})
+    journal.record(2, "train", {"loss": math.nan, "norm": math.inf})
+
+    back = read(tmp_path)  # while the run goes on: nothing waits in a buffer
+    assert [back[0][str(n)].hex() for n in range(5)] == [number.hex() for number in numbers]
+    assert back[1] == {"step": 2, "split": "train", "loss": None, "norm": None}
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+    journal.close()
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"split": "train"}', '{"step": "1"}'])
+def test_damage_in_the_middle_is_not_passed_over(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n{{"step": 2}}\n')
+    with pytest.raises(DamagedError, match="line 2"):
+        Journal(tmp_path, 2)
+
+
+def test_reading_a_run_without_metrics(tmp_path):
+    assert read(tmp_path) == []

@@ -1,0 +1,206 @@
+"""`electrify pretrain`: killed at any moment it goes on as if nothing had happened."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.training.nursery import Nursery, wait_for
+
+from electrify.training import checkpoint
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    one = Nursery()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def unbroken(nursery, recipe, shards, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken")
+    code = nursery.run(
+        "pretrain", recipe, "--data", shards, "--out", folder / "run", log=folder / "log"
+    )
+    assert code == 0, (folder / "log").read_text()
+    return folder / "run"
+
+
+def everything(run: Path) -> dict[str, bytes]:
+    """All that must be equal: the last checkpoint and the metrics."""
+    last = checkpoint.stored(run / "checkpoints")[0].folder
+    files = {f"{last.name}/{path.name}": path.read_bytes() for path in sorted(last.iterdir())}
+    return {**files, "metrics": (run / "metrics.jsonl").read_bytes()}
+
+
+def assert_equal(run: Path, unbroken: Path) -> None:
+    mine, theirs = everything(run), everything(unbroken)
+    assert mine.keys() == theirs.keys()
+    for name in theirs:
+        assert mine[name] == theirs[name], name
+
+
+def test_a_run_leaves_what_it_should(unbroken):
+    lines = [json.loads(line) for line in (unbroken / "metrics.jsonl").read_text().splitlines()]
+    train = [line["step"] for line in lines if line["split"] == "train"]
+    assert train == [*range(7, 60, 7), 60]
+    assert [line["step"] for line in lines if line["split"] == "validation"] == [20, 40, 60]
+    assert [one.step for one in checkpoint.stored(unbroken / "checkpoints")] == [60, 50]
+    assert {path.name for path in unbroken.iterdir()} >= {"run.json", "recipe.toml", "tokenizer"}
+    assert lines[-1]["generator_loss"] < lines[0]["generator_loss"]
+
+
+def test_the_finished_run_does_nothing_more(unbroken, nursery, recipe, shards, tmp_path):
+    before = everything(unbroken)
+    command = ("pretrain", recipe, "--data", shards, "--out", unbroken)
+    assert nursery.run(*command, log=tmp_path / "log") == 0
+    assert everything(unbroken) == before
+
+
+@pytest.mark.parametrize("trials", [6, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_it_ends_the_same(trials, unbroken, nursery, recipe, shards, tmp_path):
+    rng = Random(trials)
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
+    begin = time.monotonic()
+    assert nursery.run(*command, log=tmp_path / "log") == 0
+    whole = time.monotonic() - begin
+    for trial in range(trials):
+        run = tmp_path / f"run{trial}"
+        command = ("pretrain", recipe, "--data", shards, "--out", run)
+        code = -9
+        while code == -9:
+            code = nursery.run_and_kill(
+                rng.uniform(0.1, 1.2) * whole, signal.SIGKILL, *command, log=tmp_path / "log"
+            )
+        assert code == 0, (tmp_path / "log").read_text()
+        assert_equal(run, unbroken)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_saves_and_the_run_ends_the_same(
+    stop, unbroken, nursery, recipe, shards, tmp_path
+):
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
+    pid = nursery.start(*command, log=tmp_path / "log")
+    wait_for(tmp_path / "run" / "metrics.jsonl")
+    os.kill(pid, stop)
+    code = nursery.wait()
+    if code:
+        assert code == 130
+        assert "the same command goes on" in (tmp_path / "log").read_text()
+    assert nursery.run(*command, log=tmp_path / "log") == 0
+    assert_equal(tmp_path / "run", unbroken)
+
+
+def test_other_settings_are_refused_and_named(unbroken, nursery, recipe, shards, tmp_path):
+    command = ("pretrain", recipe, "--data", shards, "--out", unbroken)
+    before = everything(unbroken)
+    for flag, value in [("--run.seed", 5), ("--optimizer.lr", 0.1), ("--run.steps", 70)]:
+        log = tmp_path / flag
+        assert nursery.run(*command, flag, value, log=log) == 2
+        assert flag.removeprefix("--") in log.read_text()
+    assert everything(unbroken) == before
+
+
+def test_what_moves_no_weight_may_change(unbroken, nursery, recipe, shards, tmp_path):
+    out = tmp_path / "run"
+    command = ("pretrain", recipe, "--data", shards, "--out", out)
+    changed = ("--run.save-every", 9, "--run.log-every", 5, "--workers", 0, "--micro-batch", 8)
+    assert nursery.run(*command, *changed, log=tmp_path / "log") == 0
+    mine = checkpoint.load(checkpoint.stored(out / "checkpoints")[0])
+    theirs = checkpoint.load(checkpoint.stored(unbroken / "checkpoints")[0])
+    assert all((mine.model[name] == theirs.model[name]).all() for name in theirs.model)
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(unbroken, nursery, recipe, shards, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    newest = run / "checkpoints" / "step-00000060" / "optimizer.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    command = ("pretrain", recipe, "--data", shards, "--out", run)
+    assert nursery.run(*command, log=tmp_path / "log") == 0
+    said = (tmp_path / "log").read_text()
+    assert "step-00000060" in said
+    assert "going on from step 50" in said
+    assert_equal(run, unbroken)
+
+
+def test_if_all_are_damaged_it_does_not_start_over(unbroken, nursery, recipe, shards, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    for state in run.glob("checkpoints/*/state.json"):
+        state.write_text("{}")
+    command = ("pretrain", recipe, "--data", shards, "--out", run)
+    assert nursery.run(*command, log=tmp_path / "log") == 3
+    assert "every checkpoint" in (tmp_path / "log").read_text()
+
+
+def test_two_trainers_do_not_share_a_folder(nursery, recipe, shards, tmp_path):
+    other = Nursery()
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
+    other.start(*command, "--run.steps", 100_000, log=tmp_path / "log1")
+    try:
+        wait_for(tmp_path / "run" / "run.json")
+        assert nursery.run(*command, "--run.steps", 100_000, log=tmp_path / "log2") == 2
+        assert "another process is training" in (tmp_path / "log2").read_text()
+    finally:
+        other.close()
+
+
+CONSUMING = """
+import random, numpy, torch
+from electrify.training import loop
+one_update = loop.one_update
+def noisy(*arguments):
+    torch.rand(3); numpy.random.rand(3); random.random()
+    return one_update(*arguments)
+loop.one_update = noisy
+torch.manual_seed(99); numpy.random.seed(98); random.seed(97)
+"""
+
+
+def test_randomness_used_by_others_and_the_environment_change_nothing(
+    unbroken, nursery, recipe, shards, tmp_path
+):
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
+    other = {"PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
+    assert nursery.run(*command, log=tmp_path / "log", before=CONSUMING, **other) == 0
+    assert_equal(tmp_path / "run", unbroken)
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (("--run.length", 64), "another length"),
+        (("--run.batch-size", 0), "run.batch_size"),
+        (("--budget", "soon"), "--budget is no time"),
+        (("--discriminator.config.hidden-size", 33), "cannot read a few tokens"),
+        (("--device", "cuda"), "no CUDA device"),
+    ],
+)
+def test_bad_settings_end_before_anything_is_made(flags, what, nursery, recipe, shards, tmp_path):
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
+    assert nursery.run(*command, *flags, log=tmp_path / "log") == 2
+    assert what in (tmp_path / "log").read_text()
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_budget_of_time_becomes_steps(nursery, recipe, shards, tmp_path):
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run", "--budget", "3s")
+    assert nursery.run(*command, log=tmp_path / "log") == 0, (tmp_path / "log").read_text()
+    identity = json.loads((tmp_path / "run" / "run.json").read_text())["identity"]
+    steps = identity["recipe"]["run"]["steps"]
+    assert checkpoint.stored(tmp_path / "run" / "checkpoints")[0].step == steps
+    assert nursery.run(*command, log=tmp_path / "log") == 0, "again: the same steps"
+
+
+def test_the_time_limit_saves_and_stops(nursery, recipe, shards, tmp_path):
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
+    assert nursery.run(*command, "--max-time", "30s", log=tmp_path / "log") == 0
+    assert "the time is used up" in (tmp_path / "log").read_text()
+    assert nursery.run(*command, log=tmp_path / "log") == 0

@@ -1,0 +1,194 @@
+"""Several processes over gloo train the same model as one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tests.training.nursery import wait_for
+
+from electrify.training import checkpoint
+
+STEPS = 12
+
+
+def launch(
+    processes: int, *arguments: object, log: Path, before: str = ""
+) -> subprocess.Popen[str]:
+    """Start `electrify pretrain` in some processes, as torchrun does."""
+    program = [sys.executable, "-m", "electrify"]
+    if before:
+        script = log.with_suffix(".py")
+        script.write_text(
+            f"import sys\n{before}\nfrom electrify.cli import main\nsys.exit(main(sys.argv[1:]))\n"
+        )
+        program = [sys.executable, str(script)]
+    if processes > 1:
+        torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+        torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+        module = [program[1]] if before else ["-m", "electrify"]
+        program = [sys.executable, *torchrun, *module]
+    with log.open("a") as file:
+        return subprocess.Popen(
+            [*program, *map(str, arguments)],
+            stdout=file,
+            stderr=file,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+
+def pretrain(processes: int, recipe, shards, out: Path, *flags: object, before: str = "") -> int:
+    log = out.with_suffix(".log")
+    command = ("pretrain", recipe, "--data", shards, "--out", out, "--run.steps", STEPS)
+    every = ("--run.log-every", 1, "--run.save-every", 6, "--micro-batch", 2, "--device", "cpu")
+    process = launch(processes, *command, *every, *flags, log=log, before=before)
+    try:
+        return process.wait(timeout=120)
+    finally:
+        process.kill()
+
+
+def losses(run: Path) -> dict[tuple[str, int], float]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {(x["split"], x["step"]): x["generator_loss"] + x["discriminator_loss"] for x in lines}
+
+
+def same_weights(one: Path, other: Path, tolerance: float) -> None:
+    mine, theirs = (checkpoint.load(checkpoint.stored(r / "checkpoints")[0]) for r in (one, other))
+    assert mine.step == theirs.step == STEPS
+    for name, tensor in theirs.model.items():
+        torch.testing.assert_close(mine.model[name], tensor, rtol=0, atol=tolerance, msg=name)
+
+
+@pytest.fixture(scope="module")
+def alone(recipe, shards, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("alone") / "run"
+    assert pretrain(1, recipe, shards, run) == 0, run.with_suffix(".log").read_text()
+    return run
+
+
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_losses_are_those_of_one_process(processes, alone, recipe, shards, tmp_path):
+    run = tmp_path / "run"
+    code = pretrain(processes, recipe, shards, run)
+    assert code == 0, run.with_suffix(".log").read_text()
+    mine, theirs = losses(run), losses(alone)
+    assert mine.keys() == theirs.keys()
+    for key, loss in theirs.items():
+        assert mine[key] == pytest.approx(loss, rel=1e-6), key
+    same_weights(run, alone, 3e-6)
+
+
+@pytest.mark.slow
+def test_begun_on_two_it_goes_on_on_one_and_ends_on_four(alone, recipe, shards, tmp_path):
+    run = tmp_path / "run"
+    for processes, stop_at in [(2, 4), (1, 8), (4, STEPS)]:
+        code = pretrain(processes, recipe, shards, run, before=STOPPING.format(stop_at))
+        assert code == (0 if stop_at == STEPS else 130) or processes > 1
+        assert checkpoint.stored(run / "checkpoints")[0].step == stop_at
+    mine, theirs = losses(run), losses(alone)
+    assert mine.keys() == theirs.keys()
+    for key, loss in theirs.items():
+        assert mine[key] == pytest.approx(loss, rel=1e-5), key
+
+
+# The last process alone is asked to stop; all must agree on the step.
+STOPPING = """
+import os, signal
+from electrify.training import loop
+one_update = loop.one_update
+def stopping(run, step, batch):
+    done = one_update(run, step, batch)
+    if step + 1 == {} and run.engine.rank == run.engine.world - 1:
+        run.stop.signal = signal.SIGTERM
+    return done
+loop.one_update = stopping
+"""
+
+POISONED = """
+import torch
+from electrify.training import loop
+one_gradient = loop.one_gradient
+def poisoned(run, step, batch, may_move=loop.NEVER):
+    if step == 5 and run.engine.rank == run.engine.world - 1:
+        handles = [
+            next(run.model.parameters()).register_hook(lambda grad: grad * float("nan"))
+        ]
+        try:
+            return one_gradient(run, step, batch, may_move)
+        finally:
+            for handle in handles:
+                handle.remove()
+    return one_gradient(run, step, batch, may_move)
+loop.one_gradient = poisoned
+"""
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_bad_gradient_on_one_process_moves_no_weights_on_any(processes, recipe, shards, tmp_path):
+    run = tmp_path / "run"
+    code = pretrain(processes, recipe, shards, run, before=POISONED)
+    log = run.with_suffix(".log").read_text()
+    assert code == 0, log
+    assert "step 5: norm is nan" in log
+    last = checkpoint.load(checkpoint.stored(run / "checkpoints")[0])
+    assert all(tensor.isfinite().all() for tensor in last.model.values())
+    assert last.state["guard"]["bad"] == [5]
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_group_and_the_run_goes_on(alone, recipe, shards, tmp_path):
+    run = tmp_path / "run"
+    code = pretrain(2, recipe, shards, run, before=DYING)
+    assert code not in (0, None)
+    assert pretrain(2, recipe, shards, run) == 0
+    same_weights(run, alone, 3e-6)
+
+
+DYING = """
+import os, signal
+from electrify.training import loop
+one_update = loop.one_update
+def dying(run, step, batch):
+    if step == 8 and run.engine.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return one_update(run, step, batch)
+loop.one_update = dying
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", range(4))
+def test_a_signal_to_the_launcher_saves_one_step_on_all(trial, recipe, shards, tmp_path):
+    run = tmp_path / "run"
+    command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.steps", 100_000)
+    process = launch(2, *command, "--device", "cpu", log=tmp_path / "log")
+    wait_for(run / "metrics.jsonl")
+    time.sleep(0.2 * trial)
+    process.send_signal(signal.SIGTERM)
+    begin = time.monotonic()
+    process.wait(timeout=60)
+    assert time.monotonic() - begin < 30
+    assert "and saved; the same command goes on" in (tmp_path / "log").read_text()
+    newest = checkpoint.newest(run / "checkpoints", print)
+    assert newest is not None
+    assert newest.step > 0
+
+
+def test_a_batch_that_cannot_be_dealt_out_is_refused(recipe, shards, tmp_path):
+    from electrify.errors import UserError
+    from electrify.training.engine import alone as one_process
+
+    engine = one_process()
+    world, engine.world = engine.world, 3
+    try:
+        with pytest.raises(UserError, match="cannot be dealt out"):
+            engine.rows(8)
+    finally:
+        engine.world = world

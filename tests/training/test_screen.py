@@ -1,0 +1,72 @@
+"""What somebody who looks at the terminal sees."""
+
+import io
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from electrify.training import screen
+from electrify.training.screen import Screen, Sight, as_text
+
+
+def test_a_line_leaves_out_what_is_not_known():
+    assert as_text(Sight(1, 10, {"loss": 10.4321})) == "step 1/10  loss 10.4"
+    assert as_text(Sight(1, 10, {}, memory=12.34e9)) == "step 1/10  12.3 GB"
+    assert as_text(Sight(1, 10, {"loss": math.nan}, share_of_peak=0.0)) == (
+        "step 1/10  loss nan  0% of peak"
+    )
+
+
+def test_plain_lines_come_now_and_then_and_at_both_ends(capsys, monkeypatch):
+    clock = iter(range(100, 200))  # one second a step
+    monkeypatch.setattr(screen.time, "monotonic", lambda: next(clock))
+    with Screen() as shown:
+        for step in range(1, 26):
+            shown.show(Sight(step, 25, {}))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"step {step}/25" for step in (1, 11, 21, 25)]
+
+
+def test_a_terminal_has_one_line_that_changes(monkeypatch, capsys):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    with Screen() as screen:
+        print("a result")
+        for step in range(1, 501):
+            screen.show(Sight(step, 500, {"loss": 1.5}))
+    shown = terminal.getvalue()
+    assert "step 500/500  loss 1.5" in shown
+    assert shown.count("\n") == 1
+    assert capsys.readouterr().out == "a result\n"
+    assert shown.count("step") < 500  # not every one is drawn
+
+
+def test_the_peak_is_that_of_the_device_in_use():
+    here = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    peak = screen.matmul_peak(here, "float32")
+    assert peak is not None
+    assert peak > 1e8  # any processor of this century
+    assert screen.matmul_peak(torch.device("meta"), "float32") is None
+
+
+@pytest.mark.parametrize(("flops", "seconds", "peak"), [(None, 1, 1), (1, 0, 1), (1, 1, None)])
+def test_a_share_of_something_unknown_is_unknown(flops, seconds, peak):
+    assert screen.share_of_peak(flops, seconds, peak) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="compares with Linux's own count")
+def test_memory_is_the_most_there_was():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    assert screen.peak_memory(torch.device("cpu")) == pytest.approx(kilobytes * 1024, rel=0.05)

@@ -1,0 +1,121 @@
+"""The start-up check finds what would train without complaint and end in a worse model."""
+
+import pytest
+import torch
+from tests.models.test_architectures import WORKING
+from tests.models.tiny import MASK, VOCABULARY, tiny_recipe
+from torch import nn
+
+from electrify.errors import UserError
+from electrify.models.mlm import MaskedLanguageModel
+from electrify.models.pair import build_masked_lm, build_pair
+from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.recipe import Optimizer, Recipe, Sharing
+from electrify.training.optim import build_optimizer
+from electrify.training.self_check import self_check
+
+
+def model_of(recipe: Recipe) -> ReplacedTokenDetection:
+    pair = build_pair(recipe, VOCABULARY)
+    return ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
+
+
+def check(model, sharing=None, optimizer=None):
+    optimizer = optimizer or build_optimizer(model, Optimizer())
+    return self_check(model, optimizer, sharing or Sharing(), VOCABULARY, MASK)
+
+
+@pytest.mark.parametrize("architecture", WORKING)
+def test_sound_pairs_pass_and_keep_no_gradient(architecture):
+    model = model_of(tiny_recipe(architecture)).train()
+    before = torch.get_rng_state()
+    check(model)
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    "sharing",
+    [
+        Sharing(embeddings="words"),
+        Sharing(embeddings="gdes"),
+        Sharing(embeddings="none"),
+        Sharing(projection=True, encoder=True),
+    ],
+)
+def test_every_way_of_sharing_passes(sharing):
+    check(model_of(tiny_recipe("electra", sharing)), sharing)
+
+
+def test_the_masked_lm_baseline_passes():
+    model = MaskedLanguageModel(build_masked_lm(tiny_recipe("electra"), VOCABULARY)[0])
+    assert check(model) == []
+
+
+@pytest.mark.parametrize(
+    ("sharing", "table"),
+    [
+        (Sharing(), "generator.electra.embeddings.word_embeddings"),
+        (Sharing(), "generator.electra.embeddings.position_embeddings"),
+        (Sharing(), "generator.generator_lm_head"),
+        (Sharing(embeddings="words"), "discriminator.electra.embeddings.word_embeddings"),
+    ],
+)
+def test_a_broken_tie_is_found(sharing, table):
+    model = model_of(tiny_recipe("electra", sharing))
+    module = model.get_submodule(table)
+    module.weight = nn.Parameter(module.weight.detach().clone())
+    with pytest.raises(UserError, match="do not share what they should"):
+        check(model, sharing)
+
+
+def test_a_disentangled_table_that_starts_from_a_copy_is_found():
+    sharing = Sharing(embeddings="gdes")
+    model = model_of(tiny_recipe("deberta-v2", sharing))
+    table = model.discriminator.get_input_embeddings()
+    table._base = (nn.Embedding.from_pretrained(table._base[0].weight.detach().clone()),)
+    with pytest.raises(UserError, match="do not share what they should"):
+        check(model, sharing)
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"),
+    [
+        (lambda groups: groups[0]["params"].append(groups[1]["params"][0]), "twice"),
+        (lambda groups: groups[0]["params"].pop(), "never move"),
+        (lambda groups: groups[0]["params"].append(nn.Parameter(torch.ones(2))), "not the model's"),
+    ],
+)
+def test_a_parameter_listed_wrongly_is_found(fault, what):
+    model = model_of(tiny_recipe("electra"))
+    optimizer = build_optimizer(model, Optimizer())
+    fault(optimizer.param_groups)
+    with pytest.raises(UserError, match=what):
+        check(model, optimizer=optimizer)
+
+
+def test_padding_in_the_loss_is_found(monkeypatch):
+    model = model_of(tiny_recipe("electra"))
+    bce = nn.functional.binary_cross_entropy_with_logits
+
+    def everywhere(logits, labels, reduction):
+        losses = bce(logits, labels, reduction=reduction)
+        return losses + losses.sum()
+
+    monkeypatch.setattr(nn.functional, "binary_cross_entropy_with_logits", everywhere)
+    with pytest.raises(UserError, match="padding is part"):
+        check(model)
+
+
+def test_a_real_token_left_out_of_the_loss_is_found(monkeypatch):
+    model = model_of(tiny_recipe("electra"))
+    bce = nn.functional.binary_cross_entropy_with_logits
+
+    def without_first(logits, labels, reduction):
+        losses = bce(logits, labels, reduction=reduction)
+        return torch.cat([losses[:, :1] * 0, losses[:, 1:]], dim=1)
+
+    monkeypatch.setattr(nn.functional, "binary_cross_entropy_with_logits", without_first)
+    with pytest.raises(UserError, match="real token is not part"):
+        check(model)
