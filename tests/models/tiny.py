@@ -20,6 +20,8 @@ OWN_FIELDS = {
     "longformer": {"attention_window": 8},
     "luke": {"entity_vocab_size": 10},
     "roc_bert": {"pronunciation_vocab_size": 10, "shape_vocab_size": 10},
+    # torch 2.13 writes past its memory when one head's kernel of 65 is longer than the text.
+    "nystromformer": {"conv_kernel_size": 5},
     "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
 }
 

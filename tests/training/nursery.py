@@ -6,6 +6,7 @@ A command's modules take seconds to import, which is all that a test of a kill w
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -46,6 +47,7 @@ class Nursery:
     """A warm process; one child at a time."""
 
     def __init__(self) -> None:
+        self._child: int | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-c", _WARM],
             stdin=subprocess.PIPE,
@@ -66,26 +68,33 @@ class Nursery:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return int(self._line())
+        self._child = int(self._line())
+        return self._child
 
     def wait(self) -> int:
         """The exit code of the child; minus the signal that killed it."""
-        return int(self._line())
+        code = int(self._line())
+        self._child = None
+        return code
 
     def run(self, *arguments: object, log: Path, before: str = "", **env: str) -> int:
         """Run a command to its end."""
         self.start(*arguments, log=log, before=before, **env)
         return self.wait()
 
-    def run_and_kill(self, after: float, signal: int, *arguments: object, log: Path) -> int:
+    def run_and_kill(self, after: float, number: int, *arguments: object, log: Path) -> int:
         """Run a command and send it a signal after some seconds, if it is still there."""
         pid = self.start(*arguments, log=log)
         time.sleep(after)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal)
+            os.kill(pid, number)
         return self.wait()
 
     def close(self) -> None:
+        """End the child, if there is one, and the warm process."""
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
 

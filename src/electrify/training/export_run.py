@@ -68,6 +68,7 @@ def _chosen(folder: RunFolder, step: int) -> Stored:
 
 
 def _held_out_metrics(run: Path, step: int) -> dict[str, float]:
-    """The newest measurement on held-out text up to a step."""
+    """The newest measurement on held-out text up to a step, as far as it is defined."""
     records = [r for r in read(run) if r["split"] == "validation" and r["step"] <= step]
-    return {name: value for name, value in records[-1].items() if name in ROWS} if records else {}
+    newest = records[-1] if records else {}
+    return {name: value for name, value in newest.items() if name in ROWS and value is not None}

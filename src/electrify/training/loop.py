@@ -3,7 +3,6 @@
 # B rows of the global batch
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from torch import nn
 from electrify.batches.loader import ahead
 from electrify.batches.random import key_of
 from electrify.training.checkpoint import NotSaved, Snapshot, Writer, snapshot
+from electrify.training.clock import Clock
 from electrify.training.engine import Engine
 from electrify.training.evaluate import evaluate
 from electrify.training.guard import Action, Guard
@@ -46,6 +46,8 @@ class Cadence(NamedTuple):
     save: int
     save_seconds: float
     """Of wall clock since the last save."""
+    save_at: frozenset[int] = frozenset()
+    """Steps to save at besides."""
 
 
 class Done(NamedTuple):
@@ -120,7 +122,8 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
             log(run, step, clock)
         if due(step, cadence.evaluate, cadence.steps):
             hold_out(run, step)
-        if due(step, cadence.save, cadence.steps) or clock.save_is_due(run, cadence):
+        planned = due(step, cadence.save, cadence.steps) or step in cadence.save_at
+        if planned or by_the_clock(run, clock, cadence):
             save(run, step)
             clock.saved()
     return Done(max(start, cadence.steps), "")
@@ -171,7 +174,7 @@ def seed_dropout(seed: int, step: int, row: int) -> None:
     torch.manual_seed(int(key_of(seed, f"dropout {row}", step)) >> 1)
 
 
-def reason_to_stop(run: Training, clock: "Clock") -> str:
+def reason_to_stop(run: Training, clock: Clock) -> str:
     """Why all processes stop before this step, if they do."""
     mine = run.stop.why(clock.step_seconds + clock.save_seconds)
     if float(run.engine.total(torch.tensor(float(bool(mine))))) == 0:
@@ -179,7 +182,13 @@ def reason_to_stop(run: Training, clock: "Clock") -> str:
     return mine or "another process was asked to stop"
 
 
-def log(run: Training, step: int, clock: "Clock") -> None:
+def by_the_clock(run: Training, clock: Clock, cadence: Cadence) -> bool:
+    """Whether it is time to save, by the first process's clock."""
+    mine = run.engine.first and clock.save_is_due(cadence.save_seconds)
+    return float(run.engine.total(torch.tensor(float(mine)))) > 0
+
+
+def log(run: Training, step: int, clock: Clock) -> None:
     """Say how the steps since the last line went."""
     if run.summed:
         metrics = run.task.metrics(run.engine.totals(run.sums), run.summed)
@@ -238,40 +247,3 @@ def save(run: Training, step: int) -> None:
         if run.stop_if_unsaved:
             raise
         run.warn(f"{error.what}: {error.got}; training goes on, the next save is tried as usual")
-
-
-class Clock:
-    """Wall-clock times of a run, for people; nothing that is trained depends on them."""
-
-    def __init__(self) -> None:
-        self.last_log = self.last_step = self.last_save = time.monotonic()
-        self.tokens = self.steps = 0
-        self.step_seconds = self.save_seconds = 0.0
-
-    def ticked(self, tokens: int) -> None:
-        """A step is over."""
-        now = time.monotonic()
-        self.step_seconds, self.last_step = now - self.last_step, now
-        self.tokens += tokens
-        self.steps += 1
-
-    def timings(self) -> dict[str, float]:
-        """Rates since the last call."""
-        seconds = max(time.monotonic() - self.last_log, 1e-9)
-        rates = {
-            "tokens_per_second": self.tokens / seconds,
-            "steps_per_second": self.steps / seconds,
-        }
-        self.last_log, self.tokens, self.steps = time.monotonic(), 0, 0
-        return rates
-
-    def save_is_due(self, run: Training, cadence: Cadence) -> bool:
-        """Whether enough time has passed since the last save, by the first process's clock."""
-        passed = time.monotonic() - self.last_save
-        mine = 0 < cadence.save_seconds < passed and run.engine.first
-        return float(run.engine.total(torch.tensor(float(mine)))) > 0
-
-    def saved(self) -> None:
-        """A save was begun."""
-        self.save_seconds = time.monotonic() - self.last_step
-        self.last_save = time.monotonic()

@@ -1,5 +1,6 @@
 """`electrify pretrain RECIPE --data DIR --out RUN`; the same again goes on where it stopped."""
 
+import gc
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -77,8 +78,12 @@ class Pretrain(FromRecipe):
     """Trackers beside metrics.jsonl."""
 
 
-def pretrain(settings: Pretrain) -> int:
-    """Train, or go on; returns the exit code."""
+def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = None) -> int:
+    """Train, or go on; returns the exit code.
+
+    From Python, `checkpoint_fn` is called in the background with the folder of every checkpoint, in
+    the place of `upload`.
+    """
     check(settings)
     stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
     engine = Engine(settings.run.precision, settings.device)
@@ -87,8 +92,10 @@ def pretrain(settings: Pretrain) -> int:
         stack.callback(engine.close)
         engine.first_then_others(lambda: _lock(folder, stack))
         recipe, run, objective = _assembled(settings, engine, folder, stop)
+        stack.callback(_unwrap, run)
         if engine.first:
-            run.writer = _writer(settings, recipe, folder, stack)
+            target = checkpoint_fn or settings.upload
+            run.writer = _writer(target, recipe, folder, stack)
         start = _restore(run, engine, folder)
         if engine.first:
             _tell(settings, recipe, run, folder, start, stack)
@@ -96,12 +103,19 @@ def pretrain(settings: Pretrain) -> int:
         done = _trained(run, engine, folder, _cadence(recipe, settings), start)
     if engine.first:
         _say_end(done, recipe, settings.out)
-    return EXIT_INTERRUPTED if done.why.startswith("SIG") else 0
+    # A launcher of many processes takes any other code for a crash, and starts them again.
+    return EXIT_INTERRUPTED if done.why.startswith("SIG") and engine.world == 1 else 0
 
 
 def _lock(folder: RunFolder, stack: ExitStack) -> None:
     stack.enter_context(folder.lock())
     checkpoint.clear_leftovers(folder.checkpoints)
+
+
+def _unwrap(run: Training) -> None:
+    """Let go of what joins the processes before their group ends: the other order can hang."""
+    run.wrapped = run.model
+    gc.collect()
 
 
 def _assembled(
@@ -165,17 +179,24 @@ def rates(recipe: Recipe) -> Callable[[int], float]:
 def _cadence(recipe: Recipe, settings: Pretrain) -> Cadence:
     run = recipe.run
     seconds = settings.save_minutes * 60
-    return Cadence(run.steps, run.log_every, run.eval_every, run.save_every, seconds)
+    kept = steps_kept(recipe)
+    return Cadence(run.steps, run.log_every, run.eval_every, run.save_every, seconds, kept)
 
 
-def _writer(settings: Pretrain, recipe: Recipe, folder: RunFolder, stack: ExitStack) -> Writer:
-    """What writes checkpoints, and uploads them if asked to."""
+def steps_kept(recipe: Recipe) -> frozenset[int]:
+    """The steps whose checkpoints stay for good: some percents of the training, and its end."""
     steps = recipe.run.steps
-    kept = frozenset(max(1, round(steps * percent / 100)) for percent in recipe.run.keep_percent)
-    policy = Policy(recipe.run.keep_last, kept | {steps})
-    if not settings.upload:
+    return frozenset(max(1, round(steps * p / 100)) for p in (*recipe.run.keep_percent, 100))
+
+
+def _writer(
+    target: str | Callable[[Path], None], recipe: Recipe, folder: RunFolder, stack: ExitStack
+) -> Writer:
+    """What writes checkpoints, and uploads them if asked to."""
+    policy = Policy(recipe.run.keep_last, steps_kept(recipe))
+    if not target:
         return Writer(folder.checkpoints, policy)
-    uploads = Uploads(settings.upload)
+    uploads = Uploads(target)
     uploads.resume(folder.path)
     stack.callback(_close_uploads, uploads)
     return Writer(folder.checkpoints, policy, uploads.committed)
