@@ -169,4 +169,3 @@ def committed_file(out: Path, name: str, write: Callable[[Path], object]) -> dic
         write(temporary)
         size, digest = temporary.stat().st_size, sha256_of(temporary)
     return {"name": name, "bytes": size, "sha256": digest}
-

@@ -101,7 +101,8 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     """The manifest of a finished folder of a kind ("documents", "shards")."""
     path = folder / "manifest.json"
     if not folder.is_dir():
-        raise UserError(f"no such folder: {folder}", got=f"{folder}", fix="check the path")
+        got = "a file" if folder.exists() else f"{folder}"
+        raise UserError(f"no such folder: {folder}", got=got, fix=f"give a folder of {kind}")
     if not path.exists():
         unfinished = (folder / ".parts").exists()
         raise UserError(

@@ -200,6 +200,8 @@ def test_what_the_generator_gives_up_is_said(tokenizer, tmp_path):
     [
         ({"hidden_size": 64}, "sizes of discriminator.init_from are not the recipe's"),
         ({"architecture": "bert"}, "another architecture"),
+        ({"num_hidden_layers": 1}, "has more than the recipe's network"),
+        ({"num_attention_heads": 4}, "the heads of discriminator.init_from"),
     ],
 )
 def test_released_weights_that_do_not_fit_are_refused(change, what, tokenizer, tmp_path):
@@ -214,3 +216,13 @@ def test_a_source_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UserError, match=r"no model at discriminator\.init_from") as error:
         build_pair(continued(tmp_path / "nowhere"), VOCABULARY)
     assert "nowhere" in error.value.got
+
+
+def test_a_new_generator_takes_its_sizes_from_a_released_discriminator(tokenizer, tmp_path):
+    export_pair(tiny_recipe("electra"), tokenizer, tmp_path)
+    released = Discriminator("electra", init_from=str(tmp_path / "discriminator"))
+    pair = build_pair(Recipe(released, Generator(width=0.5)), VOCABULARY)
+    mine, theirs = pair.generator.config, pair.discriminator.config
+    assert mine.num_hidden_layers == theirs.num_hidden_layers == 2
+    assert mine.hidden_size * 2 == theirs.hidden_size
+    assert pair.notes == []

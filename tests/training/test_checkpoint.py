@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from electrify.errors import DamagedError
 from electrify.training import checkpoint
@@ -165,3 +166,14 @@ def test_a_failing_disk_surfaces_at_the_next_call_and_the_old_one_is_whole(
     writer.close()
     assert checkpoint.newest(tmp_path, silent).step == 2
     assert not list(tmp_path.glob(".writing*"))
+
+
+def test_a_full_disk_as_safetensors_reports_it_is_no_crash(tmp_path, monkeypatch):
+    def full(tensors, path):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device")
+
+    writer = Writer(tmp_path, Policy())
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    writer.save(lambda: taken(1))
+    with pytest.raises(NotSaved, match="No space left"):
+        writer.wait()

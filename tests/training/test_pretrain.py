@@ -180,7 +180,10 @@ def test_randomness_used_by_others_and_the_environment_change_nothing(
         (("--run.length", 64), "another length"),
         (("--run.batch-size", 0), "run.batch_size"),
         (("--budget", "soon"), "--budget is no time"),
-        (("--discriminator.config.hidden-size", 33), "cannot read a few tokens"),
+        (("--max-time", "20s"), "leaves no time to train"),
+        (("--micro-batch", -1), "--micro-batch is out of range"),
+        (("--discriminator.config.max-position-embeddings", 16), "longer than the discriminator's"),
+        (("--discriminator.config.hidden-size", 33), "cannot be dealt out to its heads"),
         (("--device", "cuda"), "no CUDA device"),
     ],
 )
@@ -198,11 +201,13 @@ def test_a_budget_of_time_becomes_steps(nursery, recipe, shards, tmp_path):
     steps = identity["recipe"]["run"]["steps"]
     assert checkpoint.stored(tmp_path / "run" / "checkpoints")[0].step == steps
     assert nursery.run(*command, log=tmp_path / "log") == 0, "again: the same steps"
+    assert nursery.run(*command, "--optimizer.lr", 0.5, log=tmp_path / "log") == 2
+    assert nursery.run(*command[:-2], log=tmp_path / "log") == 2, "without the budget"
 
 
 def test_the_time_limit_saves_and_stops(nursery, recipe, shards, tmp_path):
     command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
-    assert nursery.run(*command, "--max-time", "30s", log=tmp_path / "log") == 0
+    assert nursery.run(*command, "--max-time", "31s", log=tmp_path / "log") == 0
     assert "the time is used up" in (tmp_path / "log").read_text()
     assert nursery.run(*command, log=tmp_path / "log") == 0
 
@@ -317,6 +322,11 @@ def test_a_run_goes_on_from_an_exported_pair(unbroken, nursery, recipe, shards, 
     last = json.loads((unbroken / "metrics.jsonl").read_text().splitlines()[-1])
     begin = json.loads((unbroken / "metrics.jsonl").read_text().splitlines()[0])
     assert first["generator_loss"] < (last["generator_loss"] + begin["generator_loss"]) / 2
+    out.rename(tmp_path / "elsewhere")  # what the run came from is not needed again
+    assert nursery.run(*command, *released, *log_every_step, log=log) == 0, log.read_text()
+    assert nursery.run("export", tmp_path / "run", "--out", tmp_path / "again", log=log) == 0
+    card = (tmp_path / "again" / "discriminator" / "README.md").read_text()
+    assert str(tmp_path) not in card
 
 
 BAD_FROM = """
@@ -349,3 +359,34 @@ def test_bad_steps_that_stay_bad_stop_the_run(nursery, recipe, shards, tmp_path)
     assert nursery.run(*command, log=log, before=before) == 4, log.read_text()
     assert "bad batches" in log.read_text()
     assert nursery.run(*command, log=log) == 0, "what was saved is sound"
+
+
+FULL_DISK = """
+import errno
+from electrify.training import checkpoint
+write = checkpoint.write
+def full(folder, taken, keep=False):
+    if taken.step in (20, 30):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return write(folder, taken, keep)
+checkpoint.write = full
+"""
+
+
+def test_a_full_disk_warns_and_training_goes_on(unbroken, nursery, recipe, shards, tmp_path):
+    log, run = tmp_path / "log", tmp_path / "run"
+    command = ("pretrain", recipe, "--data", shards, "--out", run)
+    assert nursery.run(*command, log=log, before=FULL_DISK) == 0, log.read_text()
+    assert "No space left on device; training goes on" in log.read_text()
+    assert_equal(run, unbroken)
+
+
+def test_a_full_disk_stops_the_run_where_that_is_wanted(
+    unbroken, nursery, recipe, shards, tmp_path
+):
+    log, run = tmp_path / "log", tmp_path / "run"
+    command = ("pretrain", recipe, "--data", shards, "--out", run, "--on-save-error", "stop")
+    assert nursery.run(*command, log=log, before=FULL_DISK) == 2, log.read_text()
+    assert checkpoint.newest(run / "checkpoints", print).step == 10
+    assert nursery.run(*command, log=log) == 0
+    assert_equal(run, unbroken)

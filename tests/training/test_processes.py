@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.training.nursery import wait_for
+from tests.training.test_pretrain import NO_DROPOUT
 
 from electrify.training import checkpoint
 
@@ -83,6 +84,18 @@ def test_the_losses_are_those_of_one_process(processes, alone, recipe, shards, t
     for key, loss in theirs.items():
         assert mine[key] == pytest.approx(loss, rel=1e-6), key
     same_weights(run, alone, 3e-6)
+
+
+@pytest.mark.slow
+def test_without_dropout_the_micro_batch_does_not_matter(recipe, shards, tmp_path):
+    found = []
+    for number, (processes, micro_batch) in enumerate([(1, 0), (1, 2), (2, 0), (2, 1)]):
+        run = tmp_path / f"run{number}"
+        flags = ("--micro-batch", micro_batch, *NO_DROPOUT)
+        assert pretrain(processes, recipe, shards, run, *flags) == 0
+        found.append(losses(run))
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], rel=1e-6)
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ Everything in it is computed from the recipe, the manifest of the shards and the
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify import __version__, config
@@ -79,11 +81,21 @@ def card(role: str, network: Any, facts: Facts) -> str:
             "## Recipe",
             "",
             "```toml",
-            config.to_toml(facts.recipe).strip(),
+            config.to_toml(_without_paths(facts.recipe)).strip(),
             "```",
             "",
         ]
     )
+
+
+def _without_paths(recipe: Recipe) -> Recipe:
+    """The recipe without folders of the machine it ran on."""
+    for role in ("discriminator", "generator"):
+        part = getattr(recipe, role)
+        if Path(part.init_from).is_absolute():
+            named = replace(part, init_from=Path(part.init_from).name)
+            recipe = replace(recipe, **{role: named})
+    return recipe
 
 
 def _tokens_seen(facts: Facts) -> int:

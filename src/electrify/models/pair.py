@@ -18,7 +18,12 @@ from transformers.utils import logging
 from electrify.config import unknown
 from electrify.errors import UserError
 from electrify.models.initialise import initialise
-from electrify.models.released import check_vocabulary, load_released, released_config
+from electrify.models.released import (
+    check_vocabulary,
+    load_released,
+    released_config,
+    released_fields,
+)
 from electrify.models.sharing import share, tie_output, unequal_tables
 from electrify.recipe import Discriminator, Generator, Recipe, Run, Value
 
@@ -151,7 +156,7 @@ def generator_config(
     if architecture != discriminator.architecture:
         return _config(architecture, network.config, vocabulary, "generator")
     large = discriminator_config(discriminator, vocabulary)
-    fields = dict(discriminator.config)
+    fields = released_fields(large) if discriminator.init_from else dict(discriminator.config)
     names = {name: large.attribute_map.get(name, name) for name in _SIZES}
     if network.width != 1.0:
         hidden = round(large.hidden_size * network.width)

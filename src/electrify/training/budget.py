@@ -10,13 +10,14 @@ from electrify.training.loop import Training, one_gradient
 
 MEASURED = 8
 FIRST = 2  # the first steps are slower: memory is found, kernels are chosen
+SET_BY_BUDGET = ("steps", "log_every", "eval_every", "save_every")
 OVERHEAD = 1.08  # evaluation, saving, logging
 
 
 def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe:
     """The recipe with the steps that fit, warm-up and cadences shrunk along; weights do not move.
 
-    The slowest process decides, and all take its answer.
+    The first process measures, and all take its answer.
     """
     begin = time.monotonic()
     took = []

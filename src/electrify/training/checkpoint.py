@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -199,6 +200,8 @@ class Writer:
         self.folder, self.policy, self.committed = folder, policy, committed
         self.blocked = 0.0
         """Seconds that training waited for saves."""
+        self.seconds = 0.0
+        """That the last write took."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._last: Future[None] | None = None
 
@@ -211,7 +214,9 @@ class Writer:
         self.blocked += time.monotonic() - begin
 
     def _write(self, taken: Snapshot, keep: bool) -> None:
+        begin = time.monotonic()
         folder = write(self.folder, taken, keep or taken.step in self.policy.steps_kept)
+        self.seconds = time.monotonic() - begin
         self.committed(folder)
         prune(self.folder, self.policy)
 
@@ -227,7 +232,7 @@ class Writer:
         last, self._last = self._last, None
         try:
             last.result()
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # the latter for a full disk, too
             raise NotSaved(error) from error
 
     def close(self) -> None:
@@ -241,7 +246,7 @@ class Writer:
 class NotSaved(UserError):
     """A checkpoint could not be written; earlier ones are whole."""
 
-    def __init__(self, error: OSError) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__(
             "a checkpoint could not be written",
             got=f"{error}",

@@ -9,12 +9,13 @@ class Clock:
     def __init__(self) -> None:
         self.last_log = self.last_step = self.last_save = time.monotonic()
         self.tokens = self.steps = 0
-        self.step_seconds = self.save_seconds = 0.0
+        self.longest = 0.0
+        """Seconds between two steps, with what came between: evaluation, saving."""
 
     def ticked(self, tokens: int) -> None:
         """A step is over."""
         now = time.monotonic()
-        self.step_seconds, self.last_step = now - self.last_step, now
+        self.longest, self.last_step = max(self.longest, now - self.last_step), now
         self.tokens += tokens
         self.steps += 1
 
@@ -34,5 +35,4 @@ class Clock:
 
     def saved(self) -> None:
         """A save was begun."""
-        self.save_seconds = time.monotonic() - self.last_step
         self.last_save = time.monotonic()

@@ -146,10 +146,12 @@ class Engine:
         if self.first:
             try:
                 result = work()
-            except UserError as error:
+            except Exception as error:  # whatever it is, the others must not wait for ever
+                if self.world == 1:
+                    raise
                 result = error
         result = self.agreed(result)
-        if isinstance(result, UserError):
+        if isinstance(result, Exception):
             raise result
         return result
 

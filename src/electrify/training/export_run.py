@@ -36,7 +36,7 @@ def export_run(settings: Export) -> None:
     about, recipe = folder.about, folder.recipe
     chosen = _chosen(folder, settings.step)
     tokenizer = tokenizers.load(folder.tokenizer)
-    objective = build_objective(recipe, tokenizer)
+    objective = build_objective(folder.with_own_sizes(recipe), tokenizer)
     load_model(objective.model, checkpoint.load(chosen).model, str(chosen.folder))
     measured = _held_out_metrics(settings.run, chosen.step)
     facts = Facts(recipe, chosen.step, about["shards"], measured, objective.notes)

@@ -2,12 +2,16 @@
 
 RUN/recipe.toml        everything the run does, as `electrify pretrain RUN/recipe.toml` takes it
 RUN/run.json           what it was begun with: recipe, data, versions, machine
+RUN/tokenizer/         the tokenizer of the shards
+RUN/networks/          the networks' configurations
 RUN/checkpoints/       see checkpoint.py
-RUN/metrics.jsonl      see tracking.py
+RUN/metrics.jsonl      see journal.py
 """
 
 import platform
 import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -64,20 +68,40 @@ class RunFolder(NamedTuple):
         """Its recipe."""
         return config.fill(Recipe, self.about["identity"]["recipe"], "run.json", None)
 
+    def with_own_sizes(self, recipe: Recipe) -> Recipe:
+        """The recipe, with the sizes of released networks as the run keeps them.
+
+        Where they came from is not needed again: weights are in the checkpoints.
+        """
+        for role in ("discriminator", "generator"):
+            part, kept = getattr(recipe, role), self.path / "networks" / role
+            if part.init_from and kept.is_dir():
+                recipe = replace(recipe, **{role: replace(part, init_from=str(kept))})
+        return recipe
+
     @property
     def begun(self) -> bool:
         """Whether there is a run already."""
         return (self.path / "run.json").is_file()
 
-    def begin_or_go_on(self, recipe: Recipe, data: Path, tokenizer: LoadedTokenizer) -> None:
+    def begin_or_go_on(
+        self,
+        recipe: Recipe,
+        data: Path,
+        tokenizer: LoadedTokenizer,
+        networks: Mapping[str, Any],
+        budget: str,
+    ) -> None:
         """Write down what the run is, or check that it is the same as before."""
         manifest = read_manifest(data, "shards")
         fingerprint = {"manifest_sha256": sha256_of(data / "manifest.json")}
-        identity = {"recipe": config.to_dict(recipe), "data": fingerprint}
+        identity = {"recipe": config.to_dict(recipe), "data": fingerprint, "budget": budget}
         if self.begun:
             self._refuse_if_other(identity)
         else:
             tokenizers.save(tokenizer, self.tokenizer, recipe.run.length)
+            for role, network in networks.items():
+                network.config.save_pretrained(self.path / "networks" / role)
             shards = {name: manifest[name] for name in ("identity", "splits")}
             about = {"kind": "run", "identity": identity, "data": str(data), "shards": shards}
             write_json(self.path / "run.json", {**about, **environment()})
@@ -95,8 +119,10 @@ class RunFolder(NamedTuple):
 
     def lock(self) -> IO[bytes]:
         """Make the folder and keep other processes out of it."""
+        for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while it wrote
+            leftover.unlink()
         if self.path.is_dir() and not self.begun:
-            ours = ("lock", "tokenizer")
+            ours = ("lock", "tokenizer", "networks")
             strange = [path.name for path in self.path.iterdir() if path.name not in ours]
             if strange:
                 raise UserError(

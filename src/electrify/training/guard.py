@@ -167,9 +167,10 @@ class Guard:
             f"training stopped: {len(self._bad)} bad steps within {self.settings.window}, "
             "although the run went back to a checkpoint and left bad batches out",
             got="\n       ".join(lines),
-            fix="lower optimizer.lr or lengthen optimizer.warmup, and go on from a checkpoint well "
-            "before; in fp16 try bf16 or float32; look at the text of the bad batches; if only "
-            "spikes were bad, on_spike = warn lets them pass",
+            fix="export an earlier checkpoint (electrify export RUN --step N) and begin a new run "
+            "from it (--discriminator.init-from, --generator.init-from) with a lower optimizer.lr; "
+            "in fp16 try bf16 or float32; look at the text of the bad batches; if only spikes were "
+            "bad, --on-spike warn lets them pass",
         )
 
     def report(self) -> str:

@@ -7,6 +7,7 @@
 A number that is not finite is null, since JSON has no word for it.
 """
 
+import errno
 import json
 import math
 import os
@@ -107,5 +108,12 @@ class Journal:
             file.close()
 
     def _append(self, name: str, record: Values) -> None:
-        # In one unbuffered write, so that a kill leaves whole lines.
-        self._files[name].write(as_line(record).encode())
+        # In one unbuffered write, so that a kill leaves whole lines; a full disk's half is undone.
+        file, line = self._files[name], as_line(record).encode()
+        begin = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, "the disk is full", name)
+        except OSError:
+            file.truncate(begin)
+            raise

@@ -116,6 +116,8 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
                 return Done(step, "guard")
             if done.moved:
                 run.sums, run.summed = add(run.sums, in_float64(done.sums)), run.summed + 1
+        if run.writer is not None:
+            unless_unsaved(run, run.writer.check)
         step += 1
         clock.ticked(int(run.task.totals(batch).tokens))
         if due(step, cadence.log, cadence.steps):
@@ -170,13 +172,14 @@ def one_gradient(run: Training, step: int, batch: Any, may_move: May = NEVER) ->
 
 
 def seed_dropout(seed: int, step: int, row: int) -> None:
-    """Dropout is a function of the step and the row, like everything else that is drawn."""
+    """Dropout is a function of the seed, the step and the first row of the micro-batch."""
     torch.manual_seed(int(key_of(seed, f"dropout {row}", step)) >> 1)
 
 
 def reason_to_stop(run: Training, clock: Clock) -> str:
     """Why all processes stop before this step, if they do."""
-    mine = run.stop.why(clock.step_seconds + clock.save_seconds)
+    writing = run.writer.seconds if run.writer is not None else 0.0
+    mine = run.stop.why(clock.longest + writing)
     if float(run.engine.total(torch.tensor(float(bool(mine))))) == 0:
         return ""
     return mine or "another process was asked to stop"
@@ -241,8 +244,14 @@ def save(run: Training, step: int) -> None:
             step, model_tensors(run.model), optimizer_tensors(run.model, run.optimizer), state
         )
 
+    writer = run.writer
+    unless_unsaved(run, lambda: writer.save(take))
+
+
+def unless_unsaved(run: Training, work: Callable[[], None]) -> None:
+    """Do something that raises if a checkpoint could not be written: stop, or warn and go on."""
     try:
-        run.writer.save(take)
+        work()
     except NotSaved as error:
         if run.stop_if_unsaved:
             raise

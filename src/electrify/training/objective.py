@@ -16,6 +16,7 @@ from electrify.models.mlm import MaskedLanguageModel
 from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights, metrics
 from electrify.models.sharing import encoder_of
+from electrify.models.sketch import sketch
 from electrify.recipe import Recipe
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.store import Shards, check_split
@@ -43,6 +44,7 @@ def vocabulary_of(tokenizer: LoadedTokenizer) -> Vocabulary:
 def build_objective(recipe: Recipe, tokenizer: LoadedTokenizer) -> Objective:
     """The networks of a recipe with their starting weights, under its objective."""
     vocabulary, objective = vocabulary_of(tokenizer), recipe.objective
+    sketch(recipe, vocabulary)  # which refuses what cannot be built, before memory is taken
     if objective.kind == "mlm":
         network, notes = build_masked_lm(recipe, vocabulary)
         return Objective(MaskedLanguageModel(network), {"model": network}, notes)

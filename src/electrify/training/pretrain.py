@@ -11,17 +11,25 @@ from typing import Literal
 import numpy as np
 import torch
 
-from electrify.errors import EXIT_INTERRUPTED
+from electrify.errors import EXIT_INTERRUPTED, UserError
 from electrify.recipe import FromRecipe, Recipe, check, only_recipe
 from electrify.training import checkpoint
 from electrify.training.bands import Metrics, sizes_of, verdict
-from electrify.training.budget import fit_to_budget
+from electrify.training.budget import SET_BY_BUDGET, fit_to_budget
 from electrify.training.checkpoint import Policy, Writer
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.journal import Journal
-from electrify.training.loop import Cadence, Done, Training, save, train
+from electrify.training.loop import (
+    Cadence,
+    Done,
+    Training,
+    save,
+    to_stderr,
+    train,
+    unless_unsaved,
+)
 from electrify.training.objective import (
     Objective,
     build_objective,
@@ -41,7 +49,7 @@ from electrify.training.state import load_model, load_optimizer
 from electrify.training.tracking import tracker
 from electrify.training.upload import Uploads
 
-SECONDS_FOR_UPLOADS = 600.0
+SECONDS_FOR_UPLOADS, SECONDS_IF_STOPPED = 600.0, 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,26 +93,33 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     the place of `upload`.
     """
     check(settings)
+    _check_flags(settings)
     stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
     engine = Engine(settings.run.precision, settings.device)
     folder = RunFolder(settings.out)
-    with ExitStack() as stack, watching(stop):
+    with watching(stop), ExitStack() as stack:
         stack.callback(engine.close)
         engine.first_then_others(lambda: _lock(folder, stack))
         recipe, run, objective = _assembled(settings, engine, folder, stop)
         stack.callback(_unwrap, run)
-        if engine.first:
-            target = checkpoint_fn or settings.upload
-            run.writer = _writer(target, recipe, folder, stack)
+        target = checkpoint_fn or settings.upload
+        engine.first_then_others(lambda: _write(target, recipe, run, folder, stack))
         start = _restore(run, engine, folder)
+        engine.first_then_others(lambda: _tell(settings, recipe, run, folder, start, stack))
         if engine.first:
-            _tell(settings, recipe, run, folder, start, stack)
             print(_summary(recipe, run, objective, start), flush=True)
         done = _trained(run, engine, folder, _cadence(recipe, settings), start)
     if engine.first:
         _say_end(done, recipe, settings.out)
     # A launcher of many processes takes any other code for a crash, and starts them again.
     return EXIT_INTERRUPTED if done.why.startswith("SIG") and engine.world == 1 else 0
+
+
+def _check_flags(settings: Pretrain) -> None:
+    for name in ("micro_batch", "workers", "save_minutes"):
+        if (value := getattr(settings, name)) < 0:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} is out of range", got=f"{value}", fix="give 0 or more")
 
 
 def _lock(folder: RunFolder, stack: ExitStack) -> None:
@@ -124,7 +139,7 @@ def _assembled(
     """Everything the loop moves, checked, with its starting weights; and the recipe it follows."""
     recipe = only_recipe(settings)
     tokenizer, shards = open_data(settings.data, recipe)
-    objective = build_objective(recipe, tokenizer)
+    objective = build_objective(folder.with_own_sizes(recipe), tokenizer)
     if settings.checkpoint_activations:
         for network in objective.networks.values():
             network.gradient_checkpointing_enable()
@@ -154,11 +169,16 @@ def _assembled(
         stop=stop,
         stop_if_unsaved=settings.on_save_error == "stop",
         flops_per_step=objective_flops(objective, recipe),
+        warn=to_stderr if engine.first else lambda text: None,
     )
     if settings.budget:
         recipe = _budgeted(recipe, run, folder, seconds_of(settings.budget, "--budget"))
     run.rate = rates(recipe)
-    engine.first_then_others(lambda: folder.begin_or_go_on(recipe, settings.data, tokenizer))
+    engine.first_then_others(
+        lambda: folder.begin_or_go_on(
+            recipe, settings.data, tokenizer, objective.networks, settings.budget
+        )
+    )
     return recipe, run, objective
 
 
@@ -167,7 +187,12 @@ def _budgeted(recipe: Recipe, run: Training, folder: RunFolder, seconds: float) 
     if not run.engine.agreed(folder.begun):
         return fit_to_budget(recipe, run, seconds)
     before: Recipe = run.engine.agreed(folder.recipe if run.engine.first else None)
-    return replace(recipe, optimizer=before.optimizer, run=before.run)
+    found = {name: getattr(before.run, name) for name in SET_BY_BUDGET}
+    return replace(
+        recipe,
+        optimizer=replace(recipe.optimizer, warmup=before.optimizer.warmup),
+        run=replace(recipe.run, **found),
+    )
 
 
 def rates(recipe: Recipe) -> Callable[[int], float]:
@@ -189,17 +214,22 @@ def steps_kept(recipe: Recipe) -> frozenset[int]:
     return frozenset(max(1, round(steps * p / 100)) for p in (*recipe.run.keep_percent, 100))
 
 
-def _writer(
-    target: str | Callable[[Path], None], recipe: Recipe, folder: RunFolder, stack: ExitStack
-) -> Writer:
-    """What writes checkpoints, and uploads them if asked to."""
+def _write(
+    target: str | Callable[[Path], None],
+    recipe: Recipe,
+    run: Training,
+    folder: RunFolder,
+    stack: ExitStack,
+) -> None:
+    """Let the loop write checkpoints, and upload them if asked to."""
     policy = Policy(recipe.run.keep_last, steps_kept(recipe))
     if not target:
-        return Writer(folder.checkpoints, policy)
+        run.writer = Writer(folder.checkpoints, policy)
+        return
     uploads = Uploads(target)
     uploads.resume(folder.path)
-    stack.callback(_close_uploads, uploads)
-    return Writer(folder.checkpoints, policy, uploads.committed)
+    stack.callback(_close_uploads, uploads, run.stop)
+    run.writer = Writer(folder.checkpoints, policy, uploads.committed)
 
 
 def _tell(
@@ -221,14 +251,23 @@ def _tell(
     flops = run.flops_per_step / run.engine.world
     sizes, steps = run.guard.sizes, recipe.run.steps
 
+    def record(step: int, split: str, metrics: Metrics, timings: Metrics) -> None:
+        try:
+            journal.record(step, split, metrics)
+            if timings:
+                journal.timing(step, timings)
+        except OSError as error:
+            if run.stop_if_unsaved:
+                raise
+            run.warn(f"the metrics of step {step:,} could not be written: {error}")
+
     def told(split: str, step: int, metrics: Metrics, timings: Metrics) -> None:
-        journal.record(step, split, metrics)
+        record(step, split, metrics, timings)
         for track in trackers:
             track(step, split, {**metrics, **timings})
         if split != "train":
             print(f"held-out at step {step:,}: {verdict(sizes, step, metrics)}", flush=True)
             return
-        journal.timing(step, timings)
         seconds = 1 / timings["steps_per_second"]
         screen.show(
             Sight(
@@ -248,8 +287,9 @@ def _tell(
 SHOWN = {"generator_loss": "generator", "discriminator_loss": "discriminator", "auc": "AUC"}
 
 
-def _close_uploads(uploads: Uploads) -> None:
-    for line in uploads.close(SECONDS_FOR_UPLOADS):
+def _close_uploads(uploads: Uploads, stop: Stop) -> None:
+    # Whoever asked to stop will not wait; what is left is taken up at the next start.
+    for line in uploads.close(SECONDS_IF_STOPPED if stop.why() else SECONDS_FOR_UPLOADS):
         print(f"not uploaded: {line}", file=sys.stderr)
 
 
@@ -281,8 +321,10 @@ def _trained(
     """Train to the end, going back to a checkpoint where the guard asks for it."""
     while True:
         done = train(run, start, cadence)
-        if run.writer is not None:
-            run.writer.wait()
+        if run.writer is not None and done.why == "reload":
+            unless_unsaved(run, run.writer.wait)
+        elif run.writer is not None:
+            run.writer.close()
         engine.wait()
         if done.why == "guard":
             raise run.guard.error()

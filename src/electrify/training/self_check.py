@@ -86,7 +86,8 @@ def check_padding(model: nn.Module, vocabulary: Vocabulary, mask: int) -> list[s
                 handle.remove()
     untouched = [name for name, _, parameter in named_owners(model) if parameter.grad is None]
     model.zero_grad(set_to_none=True)
-    if seen and seen[0].grad is not None:
+    learned = not isinstance(model, ReplacedTokenDetection) or model.weights.discriminator > 0
+    if seen and seen[0].grad is not None and learned:
         gradient_BL = seen[0].grad.flatten(2).abs().sum(-1) if seen[0].ndim > 2 else seen[0].grad
         if gradient_BL[inputs.attention_BL == 0].any():
             raise _broken("padding is part of the discriminator's loss", "a gradient at padding")

@@ -20,6 +20,12 @@ class Stop:
     """Whether this process was asked to stop, and why."""
 
     def __init__(self, seconds: float | None = None) -> None:
+        if seconds is not None and seconds <= MARGIN:
+            raise UserError(
+                "--max-time leaves no time to train",
+                got=f"{seconds:.0f} s, of which the last {MARGIN:.0f} s are kept free",
+                fix="give some minutes",
+            )
         self.begin = time.monotonic()
         self.seconds = seconds
         self.signal: int | None = None

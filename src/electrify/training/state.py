@@ -49,16 +49,17 @@ def load_optimizer(
 ) -> None:
     """Give the optimizer back what it kept."""
     owned = {name: parameter for name, _, parameter in named_owners(model)}
+    fused = {p for group in optimizer.param_groups if group.get("fused") for p in group["params"]}
     optimizer.state.clear()
     for key, tensor in tensors.items():
         name, _, moment = key.rpartition(SEPARATOR)
         if name not in owned:
             raise _unlike(source, f"a moment of {name}, which the model has not")
         parameter = owned[name]
-        if moment == "step":  # torch's optimizers want their counters on the processor
+        if moment == "step" and parameter not in fused:  # counters stay on the processor
             value = tensor.clone()
         else:
-            if tensor.shape != parameter.shape:
+            if moment != "step" and tensor.shape != parameter.shape:
                 raise _unlike(source, f"{key} of shape {tuple(tensor.shape)}")
             value = tensor.to(parameter.device, copy=True)
         optimizer.state[parameter][moment] = value
