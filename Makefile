@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART ?= quickstart
 
-.PHONY: quickstart test test-all check format clean
+.PHONY: quickstart test test-all check format docs-architectures clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/electrify quickstart --out $(QUICKSTART)
@@ -25,6 +25,9 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs-architectures: $(VENV)/.dev
+	$(BIN)/python -m docs.architectures
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

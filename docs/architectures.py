@@ -39,13 +39,17 @@ NOT_REACHED = {
     "contact_head": "tells which parts of a protein touch",
     "_global": "serves tokens marked as global, of which there are none",
     "entity_": "serves entities beside the text, of which there are none",
-    "w2e_query": "serves entities",
-    "e2w_query": "serves entities",
-    "e2e_query": "serves entities",
+    "w2e_query": "turns tokens to entities",
+    "e2w_query": "turns entities to tokens",
+    "e2e_query": "turns entities to each other",
 }
-# Why other parameters are not reached: with these an architecture does not learn.
-FAULTS = {
-    "mra": "its attention is a CUDA kernel, without which transformers takes zeros for its result"
+# What the errors of the libraries mean, by architecture and question.
+IN_WORDS = {
+    ("mra", "gradients"): "none reaches its attention, which is a CUDA kernel: without it "
+    "transformers takes zeros for the result",
+    ("funnel", "half the depth"): "its depth is a list, `block_sizes`",
+    ("ibert", "gdes"): "the tables of I-BERT return a scale beside the rows",
+    ("squeezebert", "half the width"): "the tables must have the width of the body",
 }
 
 
@@ -128,9 +132,7 @@ def gathered_difference(generator: nn.Module, inputs: Inputs) -> float:
     return float((gathered_MV - full_MV).abs().max())
 
 
-def stray_and_missing(
-    model: ReplacedTokenDetection, inputs: Inputs
-) -> tuple[list[str], list[str]]:
+def stray_and_missing(model: ReplacedTokenDetection, inputs: Inputs) -> tuple[list[str], list[str]]:
     """Whose gradient is not the sum of what its own networks' losses give, and who has none."""
     both = gradients(model, inputs, Weights())
     by_loss = {
@@ -159,9 +161,7 @@ def stray_and_missing(
     return stray, missing
 
 
-def gradients(
-    model: ReplacedTokenDetection, inputs: Inputs, weights: Weights
-) -> dict[str, Tensor]:
+def gradients(model: ReplacedTokenDetection, inputs: Inputs, weights: Weights) -> dict[str, Tensor]:
     """The gradient of every parameter for some weights of the losses, 0 where there is none."""
     model.train().zero_grad(set_to_none=True)
     model.weights = weights
@@ -207,7 +207,8 @@ def shrinking(architecture: str, inputs: Inputs, errors: list[str]) -> Iterator[
 def check_disentangled(architecture: str, inputs: Inputs) -> None:
     """Raise unless a table with a difference starts as the generator's and learns alone."""
     pair, plain = (
-        build_pair(tiny_recipe(architecture, Sharing(kind)), VOCABULARY) for kind in ("gdes", "none")
+        build_pair(tiny_recipe(architecture, Sharing(kind)), VOCABULARY)
+        for kind in ("gdes", "none")
     )
     words = [network.get_input_embeddings().weight for network in plain[:2]]
     with torch.no_grad():
@@ -260,10 +261,17 @@ def faults(architecture: str, found: Trial) -> list[str]:
     if found.gathered > TOLERANCE:
         wrong.append(f"the gathered logits differ by {found.gathered:.0e}")
     if unexplained := [n for n in found.not_reached if not any(part in n for part in NOT_REACHED)]:
-        wrong.append(FAULTS.get(architecture, f"no loss reaches {unexplained[0]}"))
+        wrong.append(f"gradients: none reaches {unexplained[0]}")
     if not found.reloads:
         wrong += [error for error in found.errors if error.startswith("export")]
-    return wrong
+    return [in_words(architecture, error) for error in wrong]
+
+
+def in_words(architecture: str, error: str) -> str:
+    """What an error means, if that is known."""
+    question = error.partition(":")[0]
+    words = IN_WORDS.get((architecture, question))
+    return f"{question}: {words}" if words else error
 
 
 COLUMNS = {
@@ -272,14 +280,13 @@ COLUMNS = {
     "gathered": "the largest difference between the generator's logits for the slots alone and the "
     "same logits computed for all tokens",
     "`tied` ties": "the tables and norms that both networks have, at the same width",
-    "stays apart": "tables that each network has for itself nevertheless: positions relative to "
-    "each other belong to the encoder",
+    "stays apart": "tables that each network has for itself nevertheless, as they lie elsewhere",
     "generator shrinks by": "what may be smaller while the word table stays tied, and what of the "
     "rest then stays apart; where width is missing, the tables have the width of the body",
     "`gdes`": "whether gradient-disentangled sharing starts as the generator's table, and sends no "
     "gradient back",
-    "blind to padding": "whether the output stays the same when more padding follows; where it does "
-    "not, the output for a text depends on the texts beside it in the batch",
+    "blind to padding": "whether the output stays the same when more padding follows; where it "
+    "does not, the output for a text depends on the texts beside it in the batch",
     "reloads": "whether the exported folders load in `transformers` with the same logits",
     "remarks": "parameters that no loss reaches, and why something above does not work",
 }
@@ -292,6 +299,7 @@ def row(architecture: str, found: Trial) -> list[str]:
         for part, why in NOT_REACHED.items()
         if any(part in name for name in found.not_reached)
     ]
+    remarks += [in_words(architecture, error) for error in found.errors]
     return [
         architecture,
         ", ".join(found.classes),
@@ -302,7 +310,7 @@ def row(architecture: str, found: Trial) -> list[str]:
         YES_OR_NO[found.gdes],
         YES_OR_NO[found.padding <= TOLERANCE],
         YES_OR_NO[found.reloads],
-        "; ".join(remarks + found.errors) or "-",
+        "; ".join(remarks) or "-",
     ]
 
 

@@ -1,5 +1,6 @@
 """What several tests share: a small corpus of documents and a tokenizer for it."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -7,6 +8,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
+# Two workers with two threads each would wait for each other; set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from electrify.build import Build, committed_file
 from electrify.corpora.document import Document, write_parquet

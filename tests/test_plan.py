@@ -119,7 +119,6 @@ def test_what_cannot_be_shared_is_said(capsys):
         (["tiny", "--utilisation", "2"], "--utilisation is not a share"),
         (["tiny", "--tflops", "0"], "--tflops is not positive"),
         (["tiny", "--devices", "0"], "--devices is too small"),
-        (["tiny", "--run.steps", "50"], "optimizer.warmup is longer than the run"),
         (["bert-small", "--hardware", "T4", "--run.length", "1000"], "table of positions"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.test_architectures import WORKING
+from tests.models.test_architectures import EACH
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from transformers import ElectraConfig, ElectraModel
 
@@ -116,7 +116,7 @@ def test_dropout_is_on_the_vector_and_in_training_alone():
     assert Classifier(body(), 3, "classes", "sum").dropout.p == 0.1  # google-research/electra
 
 
-@pytest.mark.parametrize("architecture", WORKING)
+@pytest.mark.parametrize("architecture", EACH)
 def test_every_architecture_can_be_a_body(architecture):
     """It learns, and layer-wise rates reach every part of it."""
     model = Classifier(body(architecture), 3, "classes", "sum", dropout=0.0).train()

@@ -27,6 +27,9 @@ from electrify.models.rtd import ReplacedTokenDetection, Weights
 # Vision-language models: their text tower alone has no configuration of its own.
 NOT_TEXT = {"modernvbert", "ultravbert"}
 WORKING = [name for name in ARCHITECTURES if name not in NOT_TEXT]
+# In `make test`; `make test-all` takes all of them.
+COMMON = {"electra", "bert", "albert", "roberta", "distilbert", "deberta-v2", "modernbert", "mpnet"}
+EACH = [name if name in COMMON else pytest.param(name, marks=pytest.mark.slow) for name in WORKING]
 # Built and run, but its attention gives zeros where its CUDA kernel is missing.
 NEEDS_CUDA = {"mra"}
 SEEN = [name for name in WORKING if name not in NEEDS_CUDA]
@@ -36,7 +39,7 @@ def test_there_are_enough_of_them():
     assert len(SEEN) >= 40
 
 
-@pytest.mark.parametrize("architecture", WORKING)
+@pytest.mark.parametrize("architecture", EACH)
 def test_one_step_runs(architecture):
     pair = build_pair(tiny_recipe(architecture), VOCABULARY)
     inputs = tiny_inputs(padding=5)
@@ -49,29 +52,30 @@ def test_one_step_runs(architecture):
     assert words.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("architecture", WORKING)
+@pytest.mark.parametrize("architecture", EACH)
 def test_the_gathered_head_gives_the_same_logits(architecture):
     assert trial(architecture).gathered <= TOLERANCE
 
 
-@pytest.mark.parametrize("architecture", WORKING)
+@pytest.mark.parametrize("architecture", EACH)
 def test_gradients_reach_what_they_should_and_only_that(architecture):
     """The generator learns from its loss, the discriminator from its own, tied tables from both."""
     assert trial(architecture).stray == []
 
 
-@pytest.mark.parametrize("architecture", SEEN)
+@pytest.mark.parametrize("architecture", [name for name in EACH if name not in NEEDS_CUDA])
 def test_every_parameter_learns_or_it_is_known_why_not(architecture):
     missing = trial(architecture).not_reached
     assert [name for name in missing if not any(part in name for part in NOT_REACHED)] == []
 
 
+@pytest.mark.slow
 def test_every_reason_for_not_learning_is_needed():
     missing = [name for architecture in SEEN for name in trial(architecture).not_reached]
     assert [part for part in NOT_REACHED if not any(part in name for name in missing)] == []
 
 
-@pytest.mark.parametrize("architecture", WORKING)
+@pytest.mark.parametrize("architecture", EACH)
 def test_the_page_says_what_is_found(architecture):
     """If this fails after a change that is meant: `make docs-architectures`."""
     written, found = rows_of(TABLE.read_text(encoding="utf-8"))[architecture], trial(architecture)
@@ -97,6 +101,15 @@ def test_what_cannot_be_paired_says_why(architecture):
     with pytest.raises(UserError) as error:
         build_pair(tiny_recipe(architecture), VOCABULARY)
     assert error.value.what in rows_of(TABLE.read_text(encoding="utf-8"))[architecture][1]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "smaller"),
+    [("squeezebert", {"width": 0.5}), ("funnel", {"depth": 0.5})],
+)
+def test_a_size_that_an_architecture_refuses_is_a_users_error(architecture, smaller):
+    with pytest.raises(UserError, match="cannot be built from this recipe"):
+        build_pair(tiny_recipe(architecture, **smaller), VOCABULARY)
 
 
 def test_an_unknown_architecture_or_field_has_a_near_match():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.models.test_architectures import WORKING
+from tests.models.test_architectures import EACH
 from tests.models.tiny import tiny_inputs, tiny_recipe
 from torch import nn
 
@@ -15,7 +15,7 @@ OTHER = 50  # any ordinary token
 
 
 @pytest.mark.parametrize("pad", [0, 1])
-@pytest.mark.parametrize("architecture", WORKING)
+@pytest.mark.parametrize("architecture", EACH)
 def test_a_sampled_pad_is_a_token_like_any_other(architecture, pad):
     """With the row of another token, [PAD] among real tokens gives what that token gives.
 

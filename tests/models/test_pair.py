@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.models.test_architectures import WORKING
+from tests.models.test_architectures import EACH
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch import nn
 
@@ -61,7 +61,7 @@ def test_activations_are_exact_and_the_norm_of_the_head_comes_after():
         torch.testing.assert_close(last(wide), wanted.squeeze(-1))
 
 
-@pytest.mark.parametrize("architecture", WORKING)
+@pytest.mark.parametrize("architecture", EACH)
 def test_the_row_of_padding_learns(architecture):
     """The generator can sample [PAD], which is then a token like any other; also in the text."""
     pair = build_pair(tiny_recipe(architecture), VOCABULARY)

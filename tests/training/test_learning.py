@@ -168,7 +168,7 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     vocabulary(Vocabulary((docs,), words, vocab_size=8192))
     prepare(Prepare((docs,), str(words), data, length=64, validation=0.02, workers="1"))
     tiny = load("tiny")
-    recipe = replace(tiny, run=replace(tiny.run, steps=1200, eval_batches=64))
+    recipe = replace(tiny, run=replace(tiny.run, steps=1000, eval_batches=64))
     tokenizer, shards = open_data(data, recipe)
     model = build_objective(recipe, tokenizer).model
     found = held_out_task(recipe, data, tokenizer, CPU, world=1)

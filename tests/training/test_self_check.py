@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.models.test_architectures import WORKING
+from tests.models.test_architectures import EACH
 from tests.models.tiny import MASK, VOCABULARY, tiny_recipe
 from torch import nn
 
@@ -25,7 +25,7 @@ def check(model, sharing=None, optimizer=None):
     return self_check(model, optimizer, sharing or Sharing(), VOCABULARY, MASK)
 
 
-@pytest.mark.parametrize("architecture", WORKING)
+@pytest.mark.parametrize("architecture", EACH)
 def test_sound_pairs_pass_and_keep_no_gradient(architecture):
     model = model_of(tiny_recipe(architecture)).train()
     before = torch.get_rng_state()

@@ -224,7 +224,7 @@ def _build(kind: Any, settings: Any, architecture: str) -> Any:
 
 REFUSALS = (
     *(ArithmeticError, AttributeError, ImportError, KeyError, RuntimeError, TypeError, ValueError),
-    StrictDataclassError,
+    *(AssertionError, StrictDataclassError),
 )
 
 

@@ -1,0 +1,110 @@
+"""What saving costs, and whether memory grows: `python benchmarks/training.py [--shards DIR]`.
+
+save     electra-small with both networks and Adam's moments: seconds that training waits for a save
+         (the copy), seconds of the write in the background, and the share of training at one save
+         every 15 minutes
+memory   resident memory of a small run at step 200 and after 1,000 steps more, saves included
+"""
+
+import argparse
+import gc
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from electrify import recipe as recipes
+from electrify.batches.loader import Batches
+from electrify.models.pair import Vocabulary, build_pair
+from electrify.models.rtd import ReplacedTokenDetection, Weights, metrics
+from electrify.tokens import tokenizer as tokenizers
+from electrify.tokens.store import Shards
+from electrify.training.checkpoint import Policy, Writer, snapshot
+from electrify.training.objective import masking_of, on, totals
+from electrify.training.optim import build_optimizer
+from electrify.training.state import model_tensors, optimizer_tensors
+from electrify.training.update import update
+
+CADENCE = 15 * 60
+ROUNDS = 5
+
+
+def save_cost() -> None:
+    """The cost of saving electra-small."""
+    recipe = recipes.load("electra-small")
+    pair = build_pair(recipe, Vocabulary(30_522, 0, 101, 102))
+    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
+    optimizer = build_optimizer(model, recipe.optimizer)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 1e-3)
+    optimizer.step()
+    blocking, writing = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        writer = Writer(Path(folder), Policy())
+        for step in range(ROUNDS):
+
+            def take(step=step):
+                tensors = optimizer_tensors(model, optimizer)
+                return snapshot(step, model_tensors(model), tensors, {})
+
+            before = writer.blocked
+            writer.save(take)
+            blocking.append(writer.blocked - before)
+            writer.wait()
+            writing.append(writer.seconds)
+        size = sum(p.stat().st_size for p in Path(folder).rglob("*") if p.is_file()) / 2e6
+        writer.close()
+    wait, write = statistics.median(blocking), statistics.median(writing)
+    print(f"save of electra-small: {size:.0f} MB; training waits {wait:.3f} s, ", end="")
+    print(f"written in {write:.2f} s; {wait / CADENCE:.4%} of training at 15 minutes")
+
+
+def resident() -> float:
+    """Megabytes of memory that this process holds."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def memory_growth(shards: Path) -> None:
+    """Memory after 200 and after 1,200 steps of a small pair, a save every 50."""
+    recipe = recipes.load("tiny")
+    tokenizer = tokenizers.load(shards / "tokenizer")
+    special = tokenizer.special
+    vocabulary = Vocabulary(tokenizer.vocab_size, special.pad, special.cls, special.sep)
+    pair = build_pair(recipe, vocabulary)
+    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights()).train()
+    optimizer = build_optimizer(model, recipe.optimizer)
+    batches = Batches(Shards(shards), tokenizer, masking_of(recipe), 4, 0)
+    tensors = on(torch.device("cpu"))
+    with tempfile.TemporaryDirectory() as folder:
+        writer = Writer(Path(folder), Policy())
+        for step in range(1_200):
+            batch = batches[step]
+            done = update(model, optimizer, [tensors(batch)], totals(batch), 1e-4, 1.0)
+            metrics(done.sums)
+            if step % 50 == 0:
+                writer.save(
+                    lambda step=step: snapshot(
+                        step, model_tensors(model), optimizer_tensors(model, optimizer), {}
+                    )
+                )
+            if step == 199:
+                writer.wait()
+                before = resident()
+        writer.close()
+    print(f"memory: {before:.0f} MB at step 200, {resident():.0f} MB after 1,000 more")
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--shards", type=Path)
+    chosen = arguments.parse_args()
+    begin = time.monotonic()
+    save_cost()
+    if chosen.shards:
+        memory_growth(chosen.shards)
+    print(f"({time.monotonic() - begin:.0f} s)")
