@@ -390,3 +390,35 @@ def test_a_full_disk_stops_the_run_where_that_is_wanted(
     assert checkpoint.newest(run / "checkpoints", print).step == 10
     assert nursery.run(*command, log=log) == 0
     assert_equal(run, unbroken)
+
+
+STOP_AT = """
+import signal
+from electrify.training import loop
+reason_to_stop, passed = loop.reason_to_stop, []
+def stopping(run, clock):
+    passed.append(1)
+    if len(passed) == {} + 1:
+        run.stop.signal = signal.SIGTERM
+    return reason_to_stop(run, clock)
+loop.reason_to_stop = stopping
+"""
+
+
+@pytest.mark.slow
+def test_stopped_at_any_place_of_an_epoch_it_ends_the_same(nursery, recipe, shards, tmp_path):
+    """At the start, after one step, in the middle, round the end of an epoch, and at the end."""
+    log = tmp_path / "log"
+    flags = ("--run.batch-size", 64, "--run.steps", 50, "--run.save-every", 1000)
+
+    def command(out: str) -> tuple:
+        return ("pretrain", recipe, "--data", shards, "--out", tmp_path / out, *flags)
+
+    assert nursery.run(*command("unbroken"), log=log) == 0
+    an_epoch = 2_862 // 64
+    for step in (0, 1, 22, an_epoch, an_epoch + 1, 49):
+        out = f"stopped at {step}"
+        assert nursery.run(*command(out), log=log, before=STOP_AT.format(step)) == 130
+        assert checkpoint.stored(tmp_path / out / "checkpoints")[0].step == step
+        assert nursery.run(*command(out), log=log) == 0, log.read_text()
+        assert_equal(tmp_path / out, tmp_path / "unbroken")
