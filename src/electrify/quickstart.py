@@ -17,7 +17,7 @@ class Quickstart:
 
     out: Path = Path("quickstart")
     """The folder to make."""
-    steps: int = 1_000
+    steps: int = 600
     """Of pre-training."""
 
 
