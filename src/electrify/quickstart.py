@@ -17,7 +17,7 @@ class Quickstart:
 
     out: Path = Path("quickstart")
     """The folder to make."""
-    steps: int = 600
+    steps: int = 1_200
     """Of pre-training."""
 
 

@@ -103,7 +103,9 @@ class Nursery:
         return self._process.stdout.readline().strip()
 
 
-def wait_for(path: Path) -> None:
+def wait_for(path: Path, seconds: float = 120) -> None:
     """Until a file has something in it."""
+    begin = time.monotonic()
     while not path.exists() or not path.stat().st_size:
+        assert time.monotonic() - begin < seconds, f"no {path}"
         time.sleep(0.01)

@@ -46,6 +46,7 @@ def start(host: str, log: Path, *arguments: object) -> subprocess.Popen[bytes]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
     torchrun += ["--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "run"]
     torchrun += ["--rdzv-endpoint", f"{first}:29571", "--local-addr", HOSTS[host]]
+    torchrun += ["--rdzv-conf", f"is_host={int(HOSTS[host] == first)}"]
     with log.open("ab") as file:
         return subprocess.Popen(
             ["ip", "netns", "exec", host, *torchrun, "-m", "electrify", *map(str, arguments)],

@@ -110,8 +110,8 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def by_heart(architecture: str, steps: int) -> Recipe:
     """Two layers of width 64 for both networks, every sentence in every batch.
 
-    A generator that is done before the discriminator has begun leaves it nothing to find: at twice
-    the rate, or with 16 sentences a batch, the area stays near 0.6.
+    A generator that is done before the discriminator has begun leaves it nothing to find: at 5e-3
+    with 32 sentences a batch ELECTRA's ended at a loss of 0.02, and the area at 0.52.
     """
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
     if architecture in TABLE_WIDTH:
@@ -168,7 +168,7 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     vocabulary(Vocabulary((docs,), words, vocab_size=8192))
     prepare(Prepare((docs,), str(words), data, length=64, validation=0.02, workers="1"))
     tiny = load("tiny")
-    recipe = replace(tiny, run=replace(tiny.run, steps=1000, eval_batches=64))
+    recipe = replace(tiny, run=replace(tiny.run, steps=1200, eval_batches=64))
     tokenizer, shards = open_data(data, recipe)
     model = build_objective(recipe, tokenizer).model
     found = held_out_task(recipe, data, tokenizer, CPU, world=1)
