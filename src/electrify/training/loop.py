@@ -155,20 +155,25 @@ def one_update(run: Training, step: int, batch: Any) -> tuple[Update, Action]:
 
 def one_gradient(run: Training, step: int, batch: Any, may_move: May = NEVER) -> Update:
     """The gradient of one global batch, in micro-batches; the weights move if they may."""
-    rows = run.engine.rows(run.task.batch_size)
-    size = run.micro_batch or len(rows)
-    starts = range(rows.start, rows.stop, size)
+    cuts = micro_batches(run, run.task)
     return update(
         run.wrapped,
         run.optimizer,
-        [run.task.tensors(batch.rows(i, min(i + size, rows.stop))) for i in starts],
+        [run.task.tensors(batch.rows(start, stop)) for start, stop in cuts],
         run.task.totals(batch),
         run.rate(step),
         run.clip,
         engine=run.engine,
         may_move=may_move,
-        before=lambda number: seed_dropout(run.seed, step, starts[number]),
+        before=lambda number: seed_dropout(run.seed, step, cuts[number][0]),
     )
+
+
+def micro_batches(run: Training, task: Task) -> list[tuple[int, int]]:
+    """The first row, and the one after the last, of each micro-batch of this process."""
+    rows = run.engine.rows(task.batch_size)
+    size = run.micro_batch or len(rows)
+    return [(i, min(i + size, rows.stop)) for i in range(rows.start, rows.stop, size)]
 
 
 def seed_dropout(seed: int, step: int, row: int) -> None:
@@ -216,13 +221,10 @@ def hold_out(run: Training, step: int) -> None:
 
 
 def _held_out(run: Training, task: Task) -> Iterator[tuple[Any, Any]]:
-    rows = run.engine.rows(task.batch_size)
-    size = run.micro_batch or len(rows)
     for number in range(run.held_out_batches):
         batch = task.batches[number]
-        for start in range(rows.start, rows.stop, size):
-            some = batch.rows(start, min(start + size, rows.stop))
-            yield task.tensors(some), task.totals(batch)
+        for start, stop in micro_batches(run, task):
+            yield task.tensors(batch.rows(start, stop)), task.totals(batch)
 
 
 def save(run: Training, step: int) -> None:

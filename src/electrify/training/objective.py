@@ -10,7 +10,7 @@ from torch import nn
 from electrify.batches.loader import Batch, Batches
 from electrify.batches.masking import Masking, most_slots
 from electrify.errors import UserError
-from electrify.models.flops import training_flops, work_of
+from electrify.models.flops import flops_per_step
 from electrify.models.inputs import Inputs, Totals
 from electrify.models.mlm import MaskedLanguageModel
 from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
@@ -126,10 +126,6 @@ def totals(batch: Batch) -> Totals:
 
 def objective_flops(objective: Objective, recipe: Recipe) -> float:
     """FLOPs of one step: heads of masked LMs see the slots, a discriminator's every token."""
-    length = recipe.run.length
-    slots = most_slots(recipe.objective.mask_rate, length)
-    per_example = sum(
-        training_flops(work_of(network), length, length if role == "discriminator" else slots)
-        for role, network in objective.networks.items()
-    )
-    return float(per_example * recipe.run.batch_size)
+    run = recipe.run
+    slots = most_slots(recipe.objective.mask_rate, run.length)
+    return float(flops_per_step(objective.networks, run.batch_size, run.length, slots))
