@@ -64,16 +64,19 @@ def test_the_finished_run_does_nothing_more(unbroken, nursery, recipe, shards, t
     assert everything(unbroken) == before
 
 
-@pytest.mark.parametrize("trials", [3, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_at_any_moment_it_ends_the_same(trials, unbroken, nursery, recipe, shards, tmp_path):
+@pytest.mark.parametrize(
+    ("trials", "steps"), [(3, 60), pytest.param(50, 200, marks=pytest.mark.slow)]
+)
+def test_killed_at_any_moment_it_ends_the_same(trials, steps, nursery, recipe, shards, tmp_path):
     rng = Random(trials)
-    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
+    unbroken = tmp_path / "run"
+    command = ("pretrain", recipe, "--data", shards, "--run.steps", steps, "--out", unbroken)
     begin = time.monotonic()
     assert nursery.run(*command, log=tmp_path / "log") == 0
     whole = time.monotonic() - begin
     for trial in range(trials):
         run = tmp_path / f"run{trial}"
-        command = ("pretrain", recipe, "--data", shards, "--out", run)
+        command = (*command[:-1], run)
         code = -9
         while code == -9:
             code = nursery.run_and_kill(

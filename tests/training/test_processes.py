@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.training.conftest import RECIPE
 from tests.training.nursery import wait_for
 from tests.training.test_pretrain import NO_DROPOUT
 
+from electrify.errors import UserError
 from electrify.training import checkpoint
+from electrify.training.sharding import check_can_shard
 
 STEPS = 12
 
@@ -84,6 +87,50 @@ def test_the_losses_are_those_of_one_process(processes, alone, recipe, shards, t
     for key, loss in theirs.items():
         assert mine[key] == pytest.approx(loss, rel=1e-6), key
     same_weights(run, alone, 3e-6)
+
+
+SHARED = {
+    "electra": (),
+    "words": ("--sharing.embeddings", "words"),
+    "gdes": ("--sharing.embeddings", "gdes"),
+    "encoder": ("--sharing.encoder", "--generator.width", 1.0),
+    "lamb": ("--optimizer.kind", "lamb"),
+    "tiny": ("--run.length", 32, "--run.batch-size", 8),
+    "albert": (),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", SHARED)
+def test_weights_dealt_out_train_as_whole_ones_do(what, recipe, shards, tmp_path):
+    """Two processes with half of every weight each; ties, shared layers and moments hold."""
+    flags, chosen = SHARED[what], {"tiny": "tiny", "albert": albert(tmp_path)}.get(what, recipe)
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert pretrain(1, chosen, shards, one, *flags) == 0, one.with_suffix(".log").read_text()
+    code = pretrain(2, chosen, shards, two, "--shard", *flags, before=STOPPING.format(5))
+    assert code == 0, two.with_suffix(".log").read_text()
+    assert checkpoint.stored(two / "checkpoints")[0].step == 5
+    assert pretrain(2, chosen, shards, two, "--shard", *flags) == 0
+    assert losses(two) == pytest.approx(losses(one), rel=1e-5)
+    same_weights(two, one, 2e-5)
+
+
+def albert(folder: Path) -> Path:
+    """A recipe whose layers are one layer, called again and again."""
+    path = folder / "albert.toml"
+    path.write_text(RECIPE.replace('"electra"', '"albert"'))
+    return path
+
+
+def test_what_cannot_be_dealt_out_is_refused_with_the_way_out():
+    for settings in [
+        ("muon", "float32", False, 2),
+        ("lamb", "fp16", False, 2),
+        ("lamb", "bf16", True, 2),
+        ("lamb", "bf16", False, 1),
+    ]:
+        with pytest.raises(UserError, match="--shard cannot be used"):
+            check_can_shard(*settings)
 
 
 @pytest.mark.slow
@@ -177,14 +224,15 @@ loop.one_update = dying
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trial", range(4))
+@pytest.mark.parametrize("trial", range(40))
 def test_a_signal_to_the_launcher_saves_one_step_on_all(trial, recipe, shards, tmp_path):
+    """Four processes on two cores; the moment of the signal is a different one in each trial."""
     run = tmp_path / "run"
     command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.steps", 100_000)
-    process = launch(2, *command, "--device", "cpu", log=tmp_path / "log")
+    process = launch(4, *command, "--device", "cpu", log=tmp_path / "log")
     wait_for(run / "metrics.jsonl")
-    time.sleep(0.2 * trial)
-    process.send_signal(signal.SIGTERM)
+    time.sleep(0.037 * trial)
+    process.send_signal(SIGNALS[trial % len(SIGNALS)])
     begin = time.monotonic()
     process.wait(timeout=60)
     assert time.monotonic() - begin < 30
@@ -194,8 +242,10 @@ def test_a_signal_to_the_launcher_saves_one_step_on_all(trial, recipe, shards, t
     assert newest.step > 0
 
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the launcher passes these on
+
+
 def test_a_batch_that_cannot_be_dealt_out_is_refused(recipe, shards, tmp_path):
-    from electrify.errors import UserError
     from electrify.training.engine import alone as one_process
 
     engine = one_process()

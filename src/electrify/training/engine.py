@@ -13,8 +13,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from electrify.errors import UserError
+from electrify.training.sharding import whole
 
 Precision = Literal["float32", "bf16", "fp16"]
 NAMES = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
@@ -33,10 +35,9 @@ class Engine:
         kind = self.accelerator.distributed_type
         if kind in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
             raise UserError(
-                "this launcher splits weights over processes, which would split shared tables too",
+                "this launcher would deal out the weights itself, and not know what they share",
                 got=f"{kind.value}",
-                fix="launch with torchrun or plain accelerate (DDP); large models: "
-                "--checkpoint-activations and --micro-batch",
+                fix="launch with torchrun or plain accelerate; --shard deals out the weights",
             )
         self.precision = precision
         self.device = self.accelerator.device
@@ -60,9 +61,8 @@ class Engine:
         return range(self.rank * share, (self.rank + 1) * share)
 
     def prepare(self, model: nn.Module, unused: Sequence[str]) -> nn.Module:
-        """The model on its device, its gradients added up over processes."""
-        model.to(self.device)
-        if self.world == 1:
+        """The model as it is to be called, so that its gradients are added up over processes."""
+        if self.world == 1 or isinstance(model, FSDPModule):
             return model
         return nn.parallel.DistributedDataParallel(
             model,
@@ -81,6 +81,8 @@ class Engine:
     @contextmanager
     def adding(self, model: nn.Module, last: bool) -> Iterator[None]:
         """Inside, gradients are only added up over processes for the last micro-batch."""
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(last)
         alone = isinstance(model, nn.parallel.DistributedDataParallel) and not last
         with model.no_sync() if alone else nullcontext():  # type: ignore[operator]
             yield
@@ -111,6 +113,11 @@ class Engine:
         """Go on with a scale."""
         if state and self.scaler.is_enabled():
             self.scaler.load_state_dict(state)
+
+    def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors with all their parts, in the process that writes; the others have to ask too."""
+        gathered = ((name, whole(tensor)) for name, tensor in tensors.items())
+        return {name: tensor for name, tensor in gathered if self.first}
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over all processes."""

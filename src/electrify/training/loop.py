@@ -230,6 +230,8 @@ def _held_out(run: Training, task: Task) -> Iterator[tuple[Any, Any]]:
 def save(run: Training, step: int) -> None:
     """Write a checkpoint in the background; a failure is told now or at the next save."""
     sums = {name: value.tolist() for name, value in run.engine.totals(run.sums).items()}
+    model = run.engine.whole(model_tensors(run.model))
+    moments = run.engine.whole(optimizer_tensors(run.model, run.optimizer))
     if run.writer is None:
         return
     run.synced()
@@ -242,9 +244,7 @@ def save(run: Training, step: int) -> None:
             "sums": sums,
             "summed": run.summed,
         }
-        return snapshot(
-            step, model_tensors(run.model), optimizer_tensors(run.model, run.optimizer), state
-        )
+        return snapshot(step, model, moments, state)
 
     writer = run.writer
     unless_unsaved(run, lambda: writer.save(take))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from electrify.recipe import Optimizer
+from electrify.training.sharding import whole
 
 
 class _WithMoments(torch.optim.Optimizer):
@@ -220,4 +221,4 @@ def clip(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
         # As TensorFlow: exactly the gradients where the norm is small enough, no ε in the quotient.
         factor = most / torch.clamp(norm, min=most)
         torch._foreach_mul_(gradients, factor)
-    return norm
+    return whole(norm)

@@ -44,6 +44,7 @@ from electrify.training.optim import build_optimizer
 from electrify.training.schedule import factor
 from electrify.training.screen import Screen, Sight, matmul_peak, peak_memory, share_of_peak
 from electrify.training.self_check import self_check
+from electrify.training.sharding import check_can_shard, shard
 from electrify.training.signals import Stop, seconds_of, watching
 from electrify.training.state import load_model, load_optimizer
 from electrify.training.tracking import tracker
@@ -68,6 +69,8 @@ class Pretrain(FromRecipe):
     """Where to train."""
     compile: bool = False
     """Compile the networks first: pays in long runs."""
+    shard: bool = False
+    """Deal out weights and moments over the processes (FSDP), for very large models."""
     checkpoint_activations: bool = False
     """Compute the layers twice to need less memory, for large models."""
     budget: str = ""
@@ -96,6 +99,10 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     _check_flags(settings)
     stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
     engine = Engine(settings.run.precision, settings.device)
+    if settings.shard:
+        check_can_shard(
+            settings.optimizer.kind, settings.run.precision, settings.compile, engine.world
+        )
     folder = RunFolder(settings.out)
     with watching(stop), ExitStack() as stack:
         stack.callback(engine.close)
@@ -144,6 +151,8 @@ def _assembled(
         for network in objective.networks.values():
             network.gradient_checkpointing_enable()
     model = objective.model.to(engine.device).train()
+    if settings.shard:
+        shard(model, engine.device)
     optimizer = build_optimizer(model, recipe.optimizer)
     vocabulary = vocabulary_of(tokenizer)
     unused = self_check(model, optimizer, recipe.sharing, vocabulary, tokenizer.special.mask)

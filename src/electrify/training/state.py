@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from electrify.errors import DamagedError
 from electrify.training.optim import named_owners
+from electrify.training.sharding import dealt_like
 
 SEPARATOR = "|"
 
@@ -32,7 +33,7 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> 
     wanted = model_tensors(model)
     _check_same(wanted, tensors, source)
     for name, tensor in wanted.items():
-        tensor.copy_(tensors[name])
+        tensor.copy_(dealt_like(tensors[name], tensor))
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -56,12 +57,12 @@ def load_optimizer(
         if name not in owned:
             raise _unlike(source, f"a moment of {name}, which the model has not")
         parameter = owned[name]
-        if moment == "step" and parameter not in fused:  # counters stay on the processor
-            value = tensor.clone()
+        if moment == "step":  # counters stay on the processor, unless the update is fused
+            value = tensor.to(parameter.device if parameter in fused else "cpu", copy=True)
         else:
-            if moment != "step" and tensor.shape != parameter.shape:
+            if tensor.shape != parameter.shape:
                 raise _unlike(source, f"{key} of shape {tuple(tensor.shape)}")
-            value = tensor.to(parameter.device, copy=True)
+            value = dealt_like(tensor.clone(), parameter)
         optimizer.state[parameter][moment] = value
 
 
