@@ -37,6 +37,8 @@ class Examples(NamedTuple):
     """What the mean loss of the global batch is divided by, known before any is computed."""
 
     examples: float
+    tokens: float = 0.0
+    """For the clock."""
 
 
 def examples_of(batch: Labelled) -> Examples:

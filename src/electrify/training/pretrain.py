@@ -8,9 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import torch
-
 from electrify.errors import EXIT_INTERRUPTED, UserError
 from electrify.recipe import FromRecipe, Recipe, check, only_recipe
 from electrify.training import checkpoint
@@ -25,10 +22,7 @@ from electrify.training.loop import (
     Cadence,
     Done,
     Training,
-    save,
     to_stderr,
-    train,
-    unless_unsaved,
 )
 from electrify.training.objective import (
     Objective,
@@ -41,12 +35,12 @@ from electrify.training.objective import (
     vocabulary_of,
 )
 from electrify.training.optim import build_optimizer
+from electrify.training.resume import restore, train_to_the_end
 from electrify.training.schedule import factor
 from electrify.training.screen import Screen, Sight, matmul_peak, peak_memory, share_of_peak
 from electrify.training.self_check import self_check
 from electrify.training.sharding import check_can_shard, shard
 from electrify.training.signals import Stop, seconds_of, watching
-from electrify.training.state import load_model, load_optimizer
 from electrify.training.tracking import tracker
 from electrify.training.upload import Uploads
 
@@ -111,11 +105,11 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         stack.callback(_unwrap, run)
         target = checkpoint_fn or settings.upload
         engine.first_then_others(lambda: _write(target, recipe, run, folder, stack))
-        start = _restore(run, engine, folder)
+        start = restore(run, folder.checkpoints)
         engine.first_then_others(lambda: _tell(settings, recipe, run, folder, start, stack))
         if engine.first:
             print(_summary(recipe, run, objective, start), flush=True)
-        done = _trained(run, engine, folder, _cadence(recipe, settings), start)
+        done = train_to_the_end(run, folder.checkpoints, _cadence(recipe, settings), start)
     if engine.first:
         _say_end(done, recipe, settings.out)
     # A launcher of many processes takes any other code for a crash, and starts them again.
@@ -300,48 +294,6 @@ def _close_uploads(uploads: Uploads, stop: Stop) -> None:
     # Whoever asked to stop will not wait; what is left is taken up at the next start.
     for line in uploads.close(SECONDS_IF_STOPPED if stop.why() else SECONDS_FOR_UPLOADS):
         print(f"not uploaded: {line}", file=sys.stderr)
-
-
-def _restore(run: Training, engine: Engine, folder: RunFolder) -> int:
-    """Put the newest whole checkpoint in place; returns its step, 0 if there is none."""
-    found = engine.first_then_others(lambda: checkpoint.newest(folder.checkpoints, run.warn))
-    if found is None:
-        run.guard.load({})
-        save(run, 0)
-        return 0
-    taken = checkpoint.load(found)
-    source = str(found.folder)
-    load_model(run.model, taken.model, source)
-    load_optimizer(run.model, run.optimizer, taken.optimizer, source)
-    run.guard.load(taken.state["guard"])
-    engine.load_scale(taken.state["scale"])
-    run.summed = taken.state["summed"]
-    # Sums are those of all processes: the first has them, so that they count once.
-    run.sums = {
-        name: torch.from_numpy(np.asarray(value)).to(engine.device) * engine.first
-        for name, value in taken.state["sums"].items()
-    }
-    return taken.step
-
-
-def _trained(
-    run: Training, engine: Engine, folder: RunFolder, cadence: Cadence, start: int
-) -> Done:
-    """Train to the end, going back to a checkpoint where the guard asks for it."""
-    while True:
-        done = train(run, start, cadence)
-        if run.writer is not None and done.why == "reload":
-            unless_unsaved(run, run.writer.wait)
-        elif run.writer is not None:
-            run.writer.close()
-        engine.wait()
-        if done.why == "guard":
-            raise run.guard.error()
-        if done.why != "reload":
-            return done
-        run.warn(f"{run.guard.why}; going back to the last checkpoint, without the bad batches")
-        start = _restore(run, engine, folder)
-        run.rewound(start)
 
 
 def _summary(recipe: Recipe, run: Training, objective: Objective, start: int) -> str:

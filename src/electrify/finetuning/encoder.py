@@ -1,0 +1,149 @@
+"""Any encoder of transformers, ours or not: its tokenizer, its body, and texts as its tokens."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.utils import logging
+
+from electrify.commit import sha256_of
+from electrify.errors import UserError
+
+Encoding = Any
+"""A `tokenizers.Encoding`: ids, type_ids, offsets, word_ids."""
+
+
+class Encoder(NamedTuple):
+    """Where an encoder is, what it is, and its tokenizer."""
+
+    source: str
+    config: Any
+    tokenizer: Any
+
+    @property
+    def longest(self) -> int:
+        """The most tokens it can read."""
+        places = getattr(self.config, "max_position_embeddings", None) or 512
+        padding = getattr(self.config, "pad_token_id", 0) or 0
+        counts_past_padding = self.config.model_type in COUNT_PAST_PADDING
+        return int(places) - (padding + 1 if counts_past_padding else 0)
+
+    @property
+    def pad(self) -> int:
+        """The id of padding."""
+        return int(self.tokenizer.pad_token_id)
+
+
+COUNT_PAST_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "data2vec-text")
+
+
+def open_encoder(source: str) -> Encoder:
+    """The configuration and the tokenizer of a folder or of a model on the Hub."""
+    try:
+        config = AutoConfig.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        there = Path(source)
+        inside = sorted(p.name for p in there.iterdir() if p.is_dir()) if there.is_dir() else []
+        hint = (
+            f"perhaps {there / 'discriminator'}"
+            if "discriminator" in inside
+            else (
+                "give a folder with config.json, model.safetensors and a tokenizer, or a Hub name"
+            )
+        )
+        raise UserError(
+            f"{source} is no model that transformers loads",
+            got=str(error).splitlines()[0],
+            fix=hint,
+        ) from error
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise UserError(
+            f"the tokenizer of {source} has no fast form",
+            got=type(tokenizer).__name__,
+            fix="take one that has a tokenizer.json",
+        )
+    if tokenizer.pad_token_id is None:
+        raise UserError(
+            f"the tokenizer of {source} has no padding", got="no pad token", fix="add one"
+        )
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return Encoder(source, config, tokenizer)
+
+
+def load_network(kind: Any, source: str, **fields: Any) -> Any:
+    """A network of one of transformers' Auto classes, in float32; new parts follow torch's seed."""
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)  # that a head is new is what fine-tuning is about
+    try:
+        return kind.from_pretrained(
+            source, dtype=torch.float32, ignore_mismatched_sizes=True, **fields
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"the weights of {source} cannot be loaded",
+            got=str(error).splitlines()[0],
+            fix="give a folder that save_pretrained wrote, or a Hub name",
+        ) from error
+    finally:
+        logging.set_verbosity(before)
+
+
+def load_body(source: str) -> Any:
+    """An encoder without heads, and without a pooler where it can do without."""
+    body = load_network(AutoModel, source)
+    if getattr(body, "pooler", None) is not None:
+        body.pooler = None
+    return body
+
+
+def fingerprint(source: str) -> str:
+    """What identifies a model: hashes of its weights and configuration, or its name on the Hub."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return source
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
+    return "+".join(sha256_of(path)[:16] for path in [folder / "config.json", *files])
+
+
+def encode(
+    encoder: Encoder, first: Sequence[str], second: Sequence[str] | None, most: int
+) -> list[Encoding]:
+    """Every text, or pair of texts, as tokens with [CLS] and [SEP], at most `most` of them.
+
+    The longer of two loses its last token until both fit, the second on ties, as officially.
+    """
+    backend = encoder.tokenizer.backend_tokenizer
+    room = most - backend.num_special_tokens_to_add(second is not None)
+    if room < 2:
+        raise UserError("no room for text", got=f"{most} tokens", fix="allow more tokens")
+    firsts = backend.encode_batch(list(first), add_special_tokens=False)
+    if second is None:
+        for one in firsts:
+            one.truncate(room)
+        return [backend.post_process(one) for one in firsts]
+    seconds = backend.encode_batch(list(second), add_special_tokens=False)
+    made = []
+    for one, other in zip(firsts, seconds, strict=True):
+        lengths = truncated(len(one), len(other), room)
+        one.truncate(lengths[0])
+        other.truncate(lengths[1])
+        made.append(backend.post_process(one, other))
+    return made
+
+
+def truncated(first: int, second: int, most: int) -> tuple[int, int]:
+    """Lengths of two texts that fit together: the longer one loses tokens, the second on ties.
+
+    >>> truncated(70, 70, 125), truncated(10, 200, 125)
+    ((63, 62), (10, 115))
+    """
+    while first + second > most:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return first, second

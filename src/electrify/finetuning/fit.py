@@ -1,0 +1,212 @@
+"""One model fitted to one task: the training loop with the settings of fine-tuning.
+
+A long fit saves by the clock and goes on after a kill; one that is done leaves no checkpoints.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from electrify.errors import UserError
+from electrify.finetuning.head import Examples
+from electrify.finetuning.order import Numbers, Shuffled, by_length
+from electrify.models.export import in_evaluation
+from electrify.recipe import Optimizer
+from electrify.training.bands import Sizes
+from electrify.training.checkpoint import Policy, Writer
+from electrify.training.engine import Engine
+from electrify.training.guard import Guard, GuardSettings
+from electrify.training.layers import Kind as LayerKind
+from electrify.training.layers import layer_scale
+from electrify.training.loop import Cadence, Task, Training
+from electrify.training.optim import build_optimizer
+from electrify.training.resume import restore, train_to_the_end
+from electrify.training.schedule import factor
+from electrify.training.signals import Stop, watching
+
+SECONDS_BETWEEN_SAVES = 900.0
+LINES = 50
+"""How often the loss is told during a fit."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a model is fitted."""
+
+    lr: float = 1e-4
+    """Peak learning rate, of the head."""
+    epochs: float = 3.0
+    """How often every example is seen."""
+    batch_size: int = 32
+    """Examples an update."""
+    layer_decay: float = 0.8
+    """What the rate is multiplied by from each layer to the one below; 1: the same for all."""
+    layers: LayerKind = "intended"
+    """Exponents of the layer decay: as intended, or official, with the slip in ELECTRA's code."""
+    optimizer: Literal["electra-adam", "adamw"] = "electra-adam"
+    """electra-adam: no bias correction, as officially."""
+    weight_decay: float = 0.0
+    """Decay of matrices and tables."""
+    schedule: Literal["electra", "linear", "constant"] = "electra"
+    """electra: warm-up times decay."""
+    warmup: float = 0.1
+    """Share of the steps in which the rate rises."""
+    clip: float = 1.0
+    """Largest joint norm of all gradients; 0 for no limit."""
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    """Of matrix products."""
+
+
+class Fitted(NamedTuple):
+    """What a fit came to."""
+
+    steps: int
+    seconds: float
+    loss: float
+    """Of the last line told; what it is a mean or a sum of is the model's affair."""
+    examples_per_second: float
+
+
+Collate = Callable[[NDArray[np.int64]], Any]
+"""From the numbers of some examples to the tensors a model takes."""
+
+
+def fit(
+    model: nn.Module,
+    lengths: Sequence[int],
+    collate: Collate,
+    settings: Fit,
+    seed: int,
+    folder: Path | None = None,
+    device: str = "auto",
+    told: Callable[[int, int, float], None] = lambda step, steps, loss: None,
+) -> Fitted:
+    """Fit a model, in place; `told` takes the step, of how many, and the mean loss since before.
+
+    `model(batch, totals)` gives the loss of what `collate` made, and sums with a "loss" in it.
+    Example number i has `lengths[i]` tokens. In `folder` a long fit saves itself and goes on.
+    """
+    check_fit(settings)
+    engine = Engine(settings.precision, device)
+    model.to(engine.device).train()
+    shuffled = Shuffled(lengths, settings.batch_size, seed)
+    steps = int(shuffled.per_epoch * settings.epochs)
+    scale = layer_scale(model, settings.layer_decay, settings.layers)
+    losses: list[float] = []
+
+    def heard(split: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
+        losses.append(metrics["loss"])
+        told(step, steps, metrics["loss"])
+
+    stop = Stop()
+    run = Training(
+        model=model,
+        wrapped=model,
+        optimizer=build_optimizer(model, _optimizer(settings), scale),
+        engine=engine,
+        task=_task(shuffled, collate, engine.device),
+        held_out=None,
+        held_out_batches=0,
+        rate=lambda step: (
+            settings.lr * factor(settings.schedule, step, steps, steps * settings.warmup)
+        ),
+        clip=settings.clip,
+        seed=seed,
+        micro_batch=0,
+        workers=1,
+        guard=Guard(GuardSettings(on_spike="off"), Sizes(0), scaled=settings.precision == "fp16"),
+        stop=stop,
+        told=heard,
+    )
+    begin = time.monotonic()
+    checkpoints = (folder or Path()) / "checkpoints"
+    with _interruptible(stop):
+        start = 0
+        if folder is not None:
+            run.writer = Writer(checkpoints, Policy(keep_last=1))
+            start = restore(run, checkpoints)
+        cadence = Cadence(steps, max(1, steps // LINES), 0, 0, SECONDS_BETWEEN_SAVES)
+        done = train_to_the_end(run, checkpoints, cadence, start)
+    if done.why:
+        raise KeyboardInterrupt
+    if folder is not None:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    seconds = time.monotonic() - begin
+    seen = (steps - start) * len(shuffled.lengths) / shuffled.per_epoch
+    return Fitted(steps, seconds, losses[-1] if losses else float("nan"), seen / seconds)
+
+
+def check_fit(settings: Fit) -> None:
+    """Refuse settings that cannot be."""
+    for name, least in (("lr", 0.0), ("epochs", 0.0), ("batch_size", 0)):
+        if not getattr(settings, name) > least:
+            raise UserError(
+                f"--{name.replace('_', '-')} is out of range",
+                got=f"{getattr(settings, name)}",
+                fix=f"give more than {least}",
+            )
+    if not 0 <= settings.warmup < 1:
+        raise UserError("--warmup is no share", got=f"{settings.warmup}", fix="give 0.1")
+
+
+def _optimizer(settings: Fit) -> Optimizer:
+    return Optimizer(
+        kind=settings.optimizer,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        clip=settings.clip,
+    )
+
+
+def _task(shuffled: Shuffled, collate: Collate, device: torch.device) -> Task:
+    def totals(batch: Numbers) -> Examples:
+        return Examples(len(batch.examples), float(shuffled.lengths[batch.examples].sum()))
+
+    def metrics(sums: dict[str, Tensor], batches: int) -> dict[str, float]:
+        return {"loss": float(sums["loss"]) / batches}
+
+    def tensors(batch: Numbers) -> Any:
+        return moved(collate(batch.examples), device)
+
+    return Task(shuffled, shuffled.batch_size, tensors, totals, metrics)
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """A named tuple of tensors, on a device."""
+    return type(batch)._make(tensor.to(device, non_blocking=True) for tensor in batch)
+
+
+@contextmanager
+def _interruptible(stop: Stop) -> Iterator[None]:
+    """Ctrl-C saves first; in a thread or a worker nobody can ask."""
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with watching(stop):
+        yield
+
+
+@torch.no_grad()
+def outputs(
+    model: Any, lengths: Sequence[int], collate: Collate, batch_size: int = 64
+) -> list[NDArray[np.float32]]:
+    """`model.logits` of every example, in their order; batches are of like length."""
+    device = next(model.parameters()).device
+    found: list[Any] = [None] * len(lengths)
+    with in_evaluation(model):
+        for numbers in by_length(lengths, batch_size):
+            logits = model.logits(moved(collate(numbers), device)).float().cpu().numpy()
+            for number, row in zip(numbers, logits, strict=True):
+                found[number] = row
+    return found

@@ -1,0 +1,59 @@
+"""In which order fine-tuning sees its examples: batch k is a function of the seed and k.
+
+Every epoch is a new shuffle. Within stretches of it examples of like length are put together, so
+that a batch is padded to the longest of its own and short texts do not pay for long ones; then the
+batches are shuffled. The last batch of an epoch may be smaller.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from electrify.batches.random import key_of
+
+BATCHES_SORTED_TOGETHER = 50
+
+
+class Numbers(NamedTuple):
+    """The numbers of the examples of a batch, or of some rows of one."""
+
+    examples: NDArray[np.int64]
+
+    def rows(self, start: int, stop: int) -> "Numbers":
+        """Some rows; fewer than asked for where the batch ends."""
+        return Numbers(self.examples[start:stop])
+
+
+class Shuffled:
+    """`shuffled[k]` is batch k of epoch after epoch."""
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self.lengths = np.asarray(lengths)
+        self.batch_size, self.seed = batch_size, seed
+        self.per_epoch = math.ceil(len(self.lengths) / batch_size)
+        self._epoch = lru_cache(maxsize=2)(self._shuffled)
+
+    def __getitem__(self, number: int) -> Numbers:
+        epoch, place = divmod(number, self.per_epoch)
+        return Numbers(self._epoch(epoch)[place])
+
+    def _shuffled(self, epoch: int) -> list[NDArray[np.int64]]:
+        draw = np.random.default_rng(int(key_of(self.seed, "fine-tuning order", epoch)))
+        order = draw.permutation(len(self.lengths))
+        stretch = self.batch_size * BATCHES_SORTED_TOGETHER
+        batches: list[NDArray[np.int64]] = []
+        for start in range(0, len(order), stretch):
+            part = order[start : start + stretch]
+            part = part[np.argsort(self.lengths[part], kind="stable")]
+            batches += np.split(part, range(self.batch_size, len(part), self.batch_size))
+        return [batches[place] for place in draw.permutation(len(batches))]
+
+
+def by_length(lengths: Sequence[int], batch_size: int) -> list[NDArray[np.int64]]:
+    """The numbers of all examples in batches of like length, for prediction."""
+    order = np.argsort(np.asarray(lengths), kind="stable")
+    return np.split(order, range(batch_size, len(order), batch_size)) if len(order) else []
