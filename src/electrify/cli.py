@@ -64,6 +64,46 @@ COMMANDS = {
         "electrify.training.export_run:export_run",
         "electrify export run --out model",
     ),
+    "glue": Command(
+        "fine-tune on GLUE: tasks × seeds to a table beside published rows",
+        "electrify.finetuning.glue:glue",
+        "electrify glue model/discriminator --data GLUE --tasks cola,mrpc --seeds 5 --out glue",
+    ),
+    "glue submit": Command(
+        "the best run of each task on the test files, zipped for the GLUE server",
+        "electrify.finetuning.glue_submit:glue_submit",
+        "electrify glue submit glue --data GLUE --out submission.zip",
+    ),
+    "glue search": Command(
+        "learning rate, epochs and layer decay of a task by optuna",
+        "electrify.finetuning.search:search",
+        "electrify glue search model/discriminator --data GLUE --task cola --out search",
+    ),
+    "glue compare": Command(
+        "two sets of results, seed by seed",
+        "electrify.finetuning.compare:compare",
+        "electrify glue compare glue-a glue-b",
+    ),
+    "probe": Command(
+        "fine-tune the checkpoints of a run: scores along the training",
+        "electrify.finetuning.probe:probe",
+        "electrify probe run --data GLUE --tasks cola,stsb --out probe",
+    ),
+    "squad": Command(
+        "fine-tune on SQuAD 1.1 or 2.0: answers, n-best, exact match and F1",
+        "electrify.finetuning.squad:squad",
+        "electrify squad model/discriminator --data SQUAD --out squad",
+    ),
+    "finetune": Command(
+        "fine-tune on one's own classes, scores or tags (CSV, TSV, JSON lines, CoNLL)",
+        "electrify.finetuning.finetune:finetune",
+        "electrify finetune model/discriminator --train train.tsv --dev dev.tsv --out tuned",
+    ),
+    "predict": Command(
+        "what a fine-tuned model says of the rows of a file",
+        "electrify.finetuning.predict:predict",
+        "electrify predict tuned new.tsv --out predictions.tsv",
+    ),
     "show": Command(
         "look at documents or shards, or verify them",
         "electrify.tokens.show:show",
@@ -103,6 +143,8 @@ def _run(arguments: list[str]) -> int:
         print(f"electrify {__version__}")
         return 0
     name, *rest = arguments
+    if rest and f"{name} {rest[0]}" in COMMANDS:
+        name, *rest = f"{name} {rest[0]}", *rest[1:]
     if name not in COMMANDS:
         from electrify.config import unknown
 

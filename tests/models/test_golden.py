@@ -167,15 +167,12 @@ def per_sequence_mean(inputs, totals, model, noise_MV):
 
 
 class EpsilonInside(ElectraAdam):
-    """ε under the root: √(v + ε) in place of √v + ε, by shifting v."""
+    """As some write Adam."""
 
-    def step(self, closure=None):
-        roots = torch._foreach_sqrt
-        torch._foreach_sqrt = lambda squares: roots([s + 1e-6 for s in squares])
-        try:
-            return super().step(closure)
-        finally:
-            torch._foreach_sqrt = roots
+    def _update(self, params, group):
+        for param, mean, square in zip(params, *self._moments(params, group), strict=True):
+            change = mean / (square + group["eps"]).sqrt() + group["weight_decay"] * param
+            param.sub_(change, alpha=group["lr"])
 
 
 def everything_decays(groups):

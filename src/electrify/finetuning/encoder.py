@@ -77,7 +77,7 @@ def open_encoder(source: str) -> Encoder:
 def load_network(kind: Any, source: str, **fields: Any) -> Any:
     """A network of one of transformers' Auto classes, in float32; new parts follow torch's seed."""
     before = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)  # that a head is new is what fine-tuning is about
+    logging.set_verbosity(40)  # errors only: that a head is new is what fine-tuning is about
     try:
         return kind.from_pretrained(
             source, dtype=torch.float32, ignore_mismatched_sizes=True, **fields

@@ -21,7 +21,6 @@ from electrify.finetuning.head import Examples
 from electrify.finetuning.order import Numbers, Shuffled, by_length
 from electrify.models.export import in_evaluation
 from electrify.recipe import Optimizer
-from electrify.training.bands import Sizes
 from electrify.training.checkpoint import Policy, Writer
 from electrify.training.engine import Engine
 from electrify.training.guard import Guard, GuardSettings
@@ -123,7 +122,7 @@ def fit(
         seed=seed,
         micro_batch=0,
         workers=1,
-        guard=Guard(GuardSettings(on_spike="off"), Sizes(0), scaled=settings.precision == "fp16"),
+        guard=Guard(GuardSettings(on_spike="off"), None, scaled=settings.precision == "fp16"),
         stop=stop,
         told=heard,
     )

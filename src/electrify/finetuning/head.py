@@ -1,8 +1,9 @@
-"""A head on an encoder's [CLS] vector, for classes or for scores.
+"""A head on an encoder, for classes or for scores: the official one, or the architecture's own.
 
-After google-research/electra finetune/classification: dropout and one linear layer, no pooler. The
-official loss is a sum over the batch, so that clipping to a norm of 1 is nearly always active; the
-mean is what most others take. A filler row has weight 0 and is in no loss and no count.
+Officially (google-research/electra finetune/classification) it is dropout and one linear layer on
+the [CLS] vector, no pooler. The official loss is a sum over the batch, so that clipping to a norm
+of 1 is nearly always active; the mean is what most others take. A filler row has weight 0 and is in
+no loss and no count.
 """
 
 # B batch, L length, H width, C outputs
@@ -46,8 +47,32 @@ def examples_of(batch: Labelled) -> Examples:
     return Examples(float(batch.weights_B.sum()))
 
 
-class Classifier(nn.Module):
-    """An encoder with a head of `outputs` numbers; a score has one.
+class Head(nn.Module):
+    """What both kinds of heads share: from the logits of each row to this batch's loss."""
+
+    kind: Kind
+    reduction: Reduction
+
+    def forward(self, batch: Labelled, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
+        """This batch's share of the loss, and its sums for the metrics."""
+        logits_BC = self.logits(batch)
+        losses_B = _LOSSES[self.kind](logits_BC, batch.labels_B)
+        loss = (losses_B * batch.weights_B).sum()
+        if self.reduction == "mean":
+            loss = loss / totals.examples
+        sums = {"loss": loss.detach(), "examples": batch.weights_B.sum()}
+        if self.kind == "classes":
+            right_B = logits_BC.detach().argmax(dim=-1) == batch.labels_B
+            sums["correct"] = (right_B * batch.weights_B).sum()
+        return loss, sums
+
+    def logits(self, batch: Labelled) -> Tensor:
+        """What the head says of each row, in float32."""
+        raise TypeError("Classifier and OwnHead say how")
+
+
+class Classifier(Head):
+    """An encoder with the official head of `outputs` numbers; a score has one.
 
     `body` is a base model of transformers, best without a pooler, which would never be trained.
     """
@@ -72,23 +97,25 @@ class Classifier(nn.Module):
         nn.init.xavier_uniform_(self.classifier.weight, generator=draw)
         nn.init.zeros_(self.classifier.bias)
 
-    def forward(self, batch: Labelled, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
-        """This batch's share of the loss, and its sums for the metrics."""
-        logits_BC = self.logits(batch)
-        losses_B = _LOSSES[self.kind](logits_BC, batch.labels_B)
-        loss = (losses_B * batch.weights_B).sum()
-        if self.reduction == "mean":
-            loss = loss / totals.examples
-        sums = {"loss": loss.detach(), "examples": batch.weights_B.sum()}
-        if self.kind == "classes":
-            right_B = logits_BC.detach().argmax(dim=-1) == batch.labels_B
-            sums["correct"] = (right_B * batch.weights_B).sum()
-        return loss, sums
-
     def logits(self, batch: Labelled) -> Tensor:
         """What the head says of each row, in float32."""
         hidden_BLH = call(self.body, batch.ids_BL, batch)[0]
         logits_BC: Tensor = self.classifier(self.dropout(hidden_BLH[:, 0]))
+        return logits_BC.float()
+
+
+class OwnHead(Head):
+    """A network of transformers' sequence-classification classes, with the head it comes with."""
+
+    def __init__(self, network: Any, kind: Kind, reduction: Reduction) -> None:
+        super().__init__()
+        self.network, self.config = network, network.config
+        self.base_model_prefix = f"network.{network.base_model_prefix}"
+        self.kind, self.reduction = kind, reduction
+
+    def logits(self, batch: Labelled) -> Tensor:
+        """What the head says of each row, in float32."""
+        logits_BC: Tensor = call(self.network, batch.ids_BL, batch).logits
         return logits_BC.float()
 
 

@@ -57,7 +57,7 @@ class Guard:
     Step k trains on batch k, so a batch that is left out is a step that is passed over.
     """
 
-    def __init__(self, settings: GuardSettings, sizes: Sizes, scaled: bool = False) -> None:
+    def __init__(self, settings: GuardSettings, sizes: Sizes | None, scaled: bool = False) -> None:
         self.settings, self.sizes = settings, sizes
         self.scaled = scaled
         """Whether gradients are scaled for float16, whose overflows are part of its search."""
@@ -132,8 +132,10 @@ class Guard:
         """Alarms about the metrics of an interval that ends at a step, as text for people.
 
         An alarm needs several intervals in a row and a run that is old enough: early on a
-        discriminator that finds nothing is normal.
+        discriminator that finds nothing is normal. Fine-tuning has no sizes and no alarms.
         """
+        if self.sizes is None:
+            return []
         old_enough = step >= self.sizes.patience
         if "auc" in metrics:
             self._aucs = [*self._aucs, metrics["auc"]][-AUCS:]

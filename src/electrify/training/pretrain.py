@@ -253,6 +253,7 @@ def _tell(
     peak = matmul_peak(device, recipe.run.precision)
     flops = run.flops_per_step / run.engine.world
     sizes, steps = run.guard.sizes, recipe.run.steps
+    assert sizes is not None  # pre-training has them
 
     def record(step: int, split: str, metrics: Metrics, timings: Metrics) -> None:
         try:

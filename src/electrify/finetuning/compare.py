@@ -1,0 +1,32 @@
+"""`electrify glue compare A B`: two sets of results, seed by seed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from electrify.errors import UserError
+from electrify.finetuning.results import read_results
+from electrify.finetuning.stats import compare as compared
+from electrify.finetuning.table import comparison
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Whether one model is better than another on the tasks and seeds that both have."""
+
+    first: tyro.conf.Positional[Path]
+    """A folder of `electrify glue`."""
+    second: tyro.conf.Positional[Path]
+    """Another one."""
+
+
+def compare(settings: Compare) -> None:
+    """Print the differences with their intervals."""
+    both = [read_results(folder) for folder in (settings.first, settings.second)]
+    for folder, results in zip((settings.first, settings.second), both, strict=True):
+        if not results:
+            raise UserError(
+                f"{folder} holds no results", got=f"{folder}", fix="give the --out of electrify glue"
+            )
+    print(comparison(compared(*both), settings.first.name, settings.second.name))

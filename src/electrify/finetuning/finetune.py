@@ -1,0 +1,314 @@
+"""`electrify finetune MODEL --train F --dev F --out DIR`: a model for one's own data.
+
+    DIR/config.json, model.safetensors, tokenizer.json, …   what `pipeline()` and `predict` load
+    DIR/result.json       scores of every seed on the development file, and what was learned from
+    DIR/settings.toml     settings, for --config
+    DIR/manifest.json     written last: files, identity, versions
+    DIR/.parts/seed-N     while it is being made: the checkpoints of a fit, its model, its scores
+
+Scores are learned with mean 0 and deviation 1; the last layer is then put on their own scale.
+"""
+
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import tyro
+
+from electrify.build import Build, committed_file
+from electrify.commit import read_json, sha256_of, write_json
+from electrify.config import to_dict, to_toml
+from electrify.errors import UserError
+from electrify.finetuning.encoder import Encoder, fingerprint, load_network, open_encoder
+from electrify.finetuning.fit import Fit, check_fit, fit, outputs
+from electrify.finetuning.own_data import Columns
+from electrify.finetuning.own_task import (
+    AUTO,
+    MODELS,
+    Data,
+    Prepared,
+    Problem,
+    Training,
+    answers,
+    fields_of,
+    measure,
+    prepare,
+    read_like,
+    read_training,
+    unscale,
+)
+from electrify.finetuning.tagging import has_entities, import_seqeval
+from electrify.progress import Update, duration, progress
+
+PROBES = 8
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """Fine-tune an encoder on one's own CSV, TSV, JSON lines or CoNLL-style files."""
+
+    model: tyro.conf.Positional[str]
+    """An encoder that transformers loads: a folder or a name on the Hub."""
+    train: Path
+    """What to learn from: .csv, .tsv, .jsonl, or CoNLL-style; also packed (.gz, …)."""
+    dev: Path
+    """What to measure on, of the same form."""
+    out: Path
+    """The folder to make; the same command again goes on, or shows the result."""
+    kind: Literal["auto", "classes", "score", "tags"] = "auto"
+    """What to learn; auto finds it from the data and says so."""
+    text: str = ""
+    """Column of the text, if its name is not a usual one; a number in CoNLL-style files."""
+    pair: str = ""
+    """Column of a second text."""
+    label: str = ""
+    """Column of classes, scores or tags."""
+    length: int = 256
+    """Tokens a text has at most; what is longer is cut, and counted."""
+    seed: int = 0
+    """Of the new head, the order of examples and dropout."""
+    seeds: int = 1
+    """How many seeds, from --seed on; the best on the development file is kept."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    fit: tyro.conf.OmitArgPrefixes[Fit] = field(default_factory=Fit)
+    """How a model is fitted."""
+
+
+class Work(NamedTuple):
+    """All that the seeds have in common."""
+
+    settings: Finetune
+    problem: Problem
+    encoder: Encoder
+    train: Prepared
+    dev: Prepared
+    dev_data: Data
+    folder: Path
+
+
+def finetune(settings: Finetune) -> None:
+    """Train every seed that is not finished, keep the best, write it as a Hugging Face folder."""
+    _check(settings)
+    named = Columns(settings.text, settings.pair, settings.label)
+    found = read_training(settings.train, settings.kind, named)
+    dev = read_like(settings.dev, found.problem, found.columns)
+    if found.problem.kind == "tags" and has_entities(found.problem.labels):
+        import_seqeval()
+    encoder = open_encoder(settings.model)
+    print(_said(settings.train, found))
+    build = Build(settings.out, "fine-tuned model", _identity(settings))
+    if not build.finished:
+        try:
+            _make(build, settings, found, dev, encoder)
+        except UserError:
+            build.withdraw()
+            raise
+    print(shown(read_json(settings.out / "result.json")))
+    print(settings.out)
+
+
+def _check(settings: Finetune) -> None:
+    check_fit(settings.fit)
+    for name in ("length", "seeds"):
+        if getattr(settings, name) < 1:
+            raise UserError(
+                f"--{name} is out of range", got=f"{getattr(settings, name)}", fix="give 1 or more"
+            )
+
+
+def _identity(settings: Finetune) -> dict[str, Any]:
+    """All that decides the result; where files are does not."""
+    chosen = to_dict(settings)
+    for name in ("model", "train", "dev", "out", "device"):
+        del chosen[name]
+    files = {"train": sha256_of(settings.train), "dev": sha256_of(settings.dev)}
+    return {"settings": chosen, "model": fingerprint(settings.model), **files}
+
+
+def _said(path: Path, found: Training) -> str:
+    problem = found.problem
+    columns = f"; columns: {found.columns}" if any(found.columns) else ""
+    labels = ", ".join(problem.labels[:12]) + (" …" if len(problem.labels) > 12 else "")
+    what = {
+        "classes": f"{len(problem.labels)} classes ({labels})",
+        "score": f"a score (mean {problem.centre:.4g}, deviation {problem.spread:.4g})",
+        "tags": f"{len(problem.labels)} tags ({labels})",
+    }[problem.kind]
+    return f"{path}: {len(found.data.lines):,} rows{columns}\nto learn: {what}; {found.why}"
+
+
+def _make(
+    build: Build, settings: Finetune, found: Training, dev_data: Data, encoder: Encoder
+) -> None:
+    problem, most = found.problem, min(settings.length, encoder.longest)
+    train = prepare(problem, found.data, encoder, most)
+    dev = prepare(problem, dev_data, encoder, most)
+    for path, rows in ((settings.train, train), (settings.dev, dev)):
+        if rows.cut:
+            print(cut_said(path, problem, rows, most))
+    work = Work(settings, problem, encoder, train, dev, dev_data, build.staging)
+    results: list[dict[str, Any]] = []
+    with progress("fine-tuning") as update:
+        for number in range(settings.seeds):
+            seed = settings.seed + number
+            told = partial(_step, update, seed, number, settings.seeds)
+            results.append(_one_seed(work, seed, told))
+            _keep_best(work.folder, results)
+    best = best_of(results)["seed"]
+    summary = {
+        "kind": problem.kind,
+        "labels": list(problem.labels),
+        "columns": found.columns._asdict(),
+        "model": settings.model,
+        "length": most,
+        "train": _about(settings.train, train),
+        "dev": _about(settings.dev, dev),
+        **summarised(results),
+        "best_seed": best,
+        "seeds": results,
+    }
+    build.save_settings(to_toml(settings))
+    files = [
+        committed_file(build.out, path.name, partial(shutil.copyfile, path))
+        for path in sorted(_model_folder(work.folder, best).iterdir())
+    ]
+    write_json(build.out / "result.json", summary)
+    build.finish({"files": files})
+
+
+def cut_said(path: Path, problem: Problem, rows: Prepared, most: int) -> str:
+    """How much of a file no model sees."""
+    what = "words" if problem.kind == "tags" else "texts"
+    return f"{path}: {rows.cut:,} {what} do not fit into {most} tokens and are cut"
+
+
+def _about(path: Path, rows: Prepared) -> dict[str, Any]:
+    return {"file": path.name, "rows": len(rows.lengths), "cut": rows.cut}
+
+
+def _step(
+    update: Update, seed: int, number: int, count: int, step: int, steps: int, loss: float
+) -> None:
+    update(
+        (number + step / steps) / count, f"seed {seed}, step {step:,}/{steps:,}, loss {loss:.3f}"
+    )
+
+
+def _one_seed(work: Work, seed: int, told: Any) -> dict[str, Any]:
+    """Fit, measure and save one seed; what was done before is not done again."""
+    folder = work.folder / f"seed-{seed}"
+    if (folder / "result.json").exists():
+        result: dict[str, Any] = read_json(folder / "result.json")
+        return result
+    folder.mkdir(exist_ok=True)
+    problem, settings = work.problem, work.settings
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = load_network(AUTO[problem.kind], settings.model, **fields_of(problem))
+    model: Any = MODELS[problem.kind](network)
+    train = work.train
+    fitted = fit(
+        model, train.lengths, train.collate, settings.fit, seed, folder, settings.device, told
+    )
+    if problem.kind == "score":
+        unscale(network, problem)
+    said = answers(problem, work.dev, outputs(model, work.dev.lengths, work.dev.collate))
+    result = {
+        "seed": seed,
+        "scores": measure(problem, work.dev_data, said),
+        "steps": fitted.steps,
+        "seconds": round(fitted.seconds, 1),
+        "examples_per_second": round(fitted.examples_per_second, 1),
+    }
+    _save(model.cpu(), work, _model_folder(work.folder, seed))
+    write_json(folder / "result.json", result)
+    return result
+
+
+def _model_folder(folder: Path, seed: int) -> Path:
+    return folder / f"seed-{seed}" / "model"
+
+
+def _save(model: Any, work: Work, folder: Path) -> None:
+    """Write a network and its tokenizer; loaded again they must say the same."""
+    tokenizer = work.encoder.tokenizer
+    tokenizer.model_max_length = min(work.settings.length, work.encoder.longest)
+    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed while it wrote
+    model.network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    again = open_encoder(str(folder))
+    problem = work.problem
+    network = load_network(AUTO[problem.kind], str(folder))
+    rows = prepare(problem, _first(work.dev_data, PROBES), again, tokenizer.model_max_length)
+    before = outputs(model, work.dev.lengths[:PROBES], work.dev.collate)
+    after = outputs(MODELS[problem.kind](network), rows.lengths, rows.collate)
+    for old, new in zip(before, after, strict=True):
+        limit = TOLERANCE * max(1.0, float(abs(old).max()))
+        if old.shape != new.shape or not abs(old - new).max() <= limit:
+            raise UserError(
+                f"{model.config.model_type} does not survive export",
+                got="what was written and loaded again gives other outputs",
+                fix="take another model or another version of transformers",
+            )
+
+
+def _first(data: Data, count: int) -> Any:
+    fields = (one[:count] if isinstance(one, list) else one for one in data)
+    return type(data)._make(fields)
+
+
+def best_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The result whose first score is highest; the earliest of equals."""
+
+    def first(result: dict[str, Any]) -> float:
+        value = float(next(iter(result["scores"].values())))
+        return -math.inf if math.isnan(value) else value
+
+    return max(results, key=first)
+
+
+def _keep_best(folder: Path, results: Sequence[dict[str, Any]]) -> None:
+    best = best_of(results)["seed"]
+    for result in results:
+        if result["seed"] != best:
+            shutil.rmtree(_model_folder(folder, result["seed"]), ignore_errors=True)
+
+
+def summarised(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Mean and standard deviation of every score over the seeds.
+
+    >>> summarised([{"scores": {"f1": 0.25}}, {"scores": {"f1": 0.75}}])["mean"]
+    {'f1': 0.5}
+    """
+    columns = {name: [one["scores"][name] for one in results] for name in results[0]["scores"]}
+    spread = partial(np.std, ddof=1) if len(results) > 1 else np.std
+    return {
+        "mean": {name: float(np.mean(values)) for name, values in columns.items()},
+        "std": {name: float(spread(values)) for name, values in columns.items()},
+    }
+
+
+def shown(result: dict[str, Any]) -> str:
+    """A result for people."""
+    lines = [
+        f"seed {one['seed']}: {scores_said(one['scores'])} ({duration(one['seconds'])}, "
+        f"{one['examples_per_second']:.0f} examples/s)"
+        for one in result["seeds"]
+    ]
+    if len(lines) > 1:
+        lines += [f"mean:   {scores_said(result['mean'])}", f"std:    {scores_said(result['std'])}"]
+        lines.append(f"kept: seed {result['best_seed']}, the best of {len(result['seeds'])}")
+    return "\n".join(lines)
+
+
+def scores_said(scores: dict[str, float]) -> str:
+    """Scores in a line."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())

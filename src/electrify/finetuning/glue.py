@@ -1,0 +1,269 @@
+"""`electrify glue MODEL --data GLUE --out DIR`: tasks × seeds to a table with statistics.
+
+Every job is committed by itself. The same command again runs what is missing: seeds and tasks can
+be added later, and finished jobs are never run again.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from electrify.commit import differences, read_json
+from electrify.config import unknown
+from electrify.errors import UserError
+from electrify.finetuning import glue_data
+from electrify.finetuning.job import Job, identity, run_job
+from electrify.finetuning.presets import PRESETS, HeadKind, plan
+from electrify.finetuning.results import Result, main_score, read_result, read_results
+from electrify.finetuning.table import shown, write_tables
+from electrify.finetuning.tasks import TASKS
+from electrify.jobs import available_cores, executor, in_order
+from electrify.lock import hold
+from electrify.progress import duration, progress
+
+PresetName = Literal["paper", "official-code", "seed-003", "seed-004"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What commands that fine-tune on GLUE have in common."""
+
+    data: Path
+    """The GLUE folder: CoLA, SST-2, …; or a copy of the Hub's nyu-mll/glue."""
+    out: Path
+    """The folder of the results; the same command again adds what is missing."""
+    preset: PresetName = "paper"
+    """Known settings; what a result was made with is shown beside it."""
+    head: HeadKind | None = None
+    """official: dropout and a linear layer on [CLS]; own: the architecture's."""
+    lr: float | None = None
+    """Peak learning rate in place of the preset's."""
+    epochs: float | None = None
+    """Epochs in place of the preset's, for every task."""
+    batch_size: int | None = None
+    """Examples an update in place of the preset's 32."""
+    layer_decay: float | None = None
+    """Layer-wise decay of the rate in place of the preset's; 1 for none."""
+    length: int = 128
+    """Tokens an example has at most."""
+    train_limit: int = 0
+    """Only the first examples of each training file; 0 for all."""
+    workers: int = 1
+    """Jobs at the same time."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glue(Tuning):
+    """Fine-tune on GLUE tasks with several seeds, and show the scores beside published ones."""
+
+    model: tyro.conf.Positional[str]
+    """An encoder that transformers loads: a folder or a name on the Hub."""
+    tasks: str = "all"
+    """Names with commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; all is without wnli."""
+    seeds: int = 0
+    """Seeds of every task; 0 takes the preset's number."""
+
+
+def glue(settings: Glue) -> None:
+    """Run the jobs that are missing, then show and write the tables."""
+    names = task_names(settings.tasks)
+    check_settings(settings)
+    seeds = settings.seeds or PRESETS[settings.preset].seeds
+    jobs = planned(settings, settings.model, names, range(seeds))
+    settings.out.mkdir(parents=True, exist_ok=True)
+    lock = hold(settings.out / "lock", f"fine-tuning in {settings.out}")
+    with lock:
+        run_missing(jobs, settings.workers)
+        drop_models(settings.out, kept_for_chains(settings))
+    results = [r for r in read_results(settings.out) if r.task in names]
+    aggregate = PRESETS[settings.preset].aggregate
+    print(shown(results, aggregate))
+    for path in write_tables(settings.out, results, aggregate):
+        print(path)
+
+
+def check_settings(settings: Tuning) -> None:
+    """Refuse what cannot be, before anything is loaded."""
+    glue_data.check_folder(settings.data)
+    for name in ("train_limit", "workers"):
+        if getattr(settings, name) < 0:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"{flag} is out of range", got=f"{getattr(settings, name)}", fix="give 0 or more"
+            )
+    if settings.out.is_file():
+        raise UserError(f"{settings.out} is a file", got=f"{settings.out}", fix="give a folder")
+
+
+def task_names(text: str) -> list[str]:
+    """Tasks from "all" or from names with commas.
+
+    >>> task_names("cola, stsb")
+    ['cola', 'stsb']
+    """
+    if text == "all":
+        return [task.name for task in TASKS.values() if task.averaged]
+    names = [ALIASES.get(name, name) for part in text.lower().split(",") if (name := part.strip())]
+    for name in names:
+        if name not in TASKS:
+            raise unknown(f"task {name}", name, TASKS, "task")
+    if not names:
+        raise UserError("no tasks", got=f"--tasks {text!r}", fix=f"--tasks {','.join(TASKS)}")
+    return list(dict.fromkeys(names))
+
+
+ALIASES = {"sst": "sst2", "sst-2": "sst2", "sts": "stsb", "sts-b": "stsb"}
+
+
+def planned(
+    settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[int]
+) -> list[Job]:
+    """All jobs, those that others start from first."""
+    from electrify.finetuning.encoder import open_encoder
+
+    preset, encoder = PRESETS[settings.preset], open_encoder(model)
+    if not 8 <= settings.length <= encoder.longest:
+        raise UserError(
+            "--length does not fit the encoder",
+            got=f"{settings.length}",
+            fix=f"give 8 … {encoder.longest}",
+        )
+    fields = ("lr", "epochs", "batch_size", "layer_decay")
+    given = {name: getattr(settings, name) for name in fields}
+    changes = {name: value for name, value in given.items() if value is not None}
+    wanted = [(name, seed) for name in names for seed in seeds]
+    sources = {preset.chains[name] for name in names if name in preset.chains}
+    wanted += [(source, 0) for source in sorted(sources) if source not in names]
+    wanted.sort(key=lambda pair: pair[0] in preset.chains)
+    jobs = []
+    for name, seed in wanted:
+        for split in ("train", "dev"):
+            if not glue_data.has_split(settings.data, TASKS[name], split):
+                glue_data.read_split(settings.data, TASKS[name], split)
+        how = plan(
+            preset, TASKS[name], encoder.config.hidden_size, settings.length, changes, settings.head
+        )
+        start = settings.out / "jobs" / f"{how.starts_from}-0" / "model.safetensors"
+        jobs.append(
+            Job(
+                model,
+                settings.data,
+                name,
+                seed,
+                settings.preset,
+                how,
+                settings.out,
+                settings.train_limit,
+                start if how.starts_from else None,
+                settings.device,
+                max(1, available_cores() // (settings.workers or available_cores())),
+            )
+        )
+    return jobs
+
+
+def run_missing(jobs: Sequence[Job], workers: int) -> None:
+    """Run what is not finished; those that start from another job's model after that one."""
+    missing = [job for job in jobs if not finished(job)]
+    if not missing:
+        return
+    done = len(jobs) - len(missing)
+    with progress("fine-tuning") as update, executor(workers) as pool:
+        for wave in _waves(missing):
+            if workers == 1:  # in this process, where every step can be seen
+                found: Iterator[Result] = (
+                    run_job(job, partial(_step, update, job, done, len(jobs))) for job in wave
+                )
+            else:
+                found = in_order(run_job, wave, pool, ahead=len(wave))
+            for result in found:
+                done += 1
+                update(done / len(jobs), "")
+                print(f"{done}/{len(jobs)} {line(result)}", flush=True)
+
+
+def _step(
+    update: Any, job: Job, done: int, count: int, step: int, steps: int, loss: float
+) -> None:
+    update((done + step / steps) / count, f"{job.name} {step:,}/{steps:,} loss {loss:.3f}")
+
+
+def _waves(jobs: Sequence[Job]) -> list[list[Job]]:
+    chained = [job for job in jobs if job.starts_from]
+    return [wave for wave in ([j for j in jobs if not j.starts_from], chained) if wave]
+
+
+def finished(job: Job) -> bool:
+    """Whether a job was run before, in just this way; if in another, that is an error."""
+    path = job.folder / "result.json"
+    if not path.is_file():
+        return False
+    read_result(path)
+    other = differences(read_json(path)["identity"], as_json(identity(job)), free={"source"})
+    if other:
+        raise UserError(
+            f"{job.folder} was made with other settings, another model or other data",
+            got=other,
+            fix="use the same ones, or another --out; nothing was touched",
+        )
+    if not job.starts_from and _is_source(job) and not (job.folder / "model.safetensors").exists():
+        return False
+    return True
+
+
+def _is_source(job: Job) -> bool:
+    """Whether other jobs start from this one's model."""
+    return job.seed == 0 and job.task in PRESETS[job.preset].chains.values()
+
+
+def as_json(value: Any) -> Any:
+    """A value as it comes back from a JSON file."""
+    import json
+
+    return json.loads(json.dumps(value))
+
+
+def line(result: Result) -> str:
+    """One job in a line."""
+    head = f"{TASKS[result.task].title} seed {result.seed}"
+    if result.failed:
+        return f"{head}: failed: {result.failed}"
+    said = ", ".join(
+        f"{metric} {value:.4f}" + (" (mismatched)" if split == "dev_mismatched" else "")
+        for split, metrics in result.scores.items()
+        for metric, value in metrics.items()
+    )
+    speed = f"{duration(result.seconds)}, {result.examples_per_second:.0f} examples/s"
+    doubt = f"; degenerate: {result.degenerate}" if result.degenerate else ""
+    return f"{head}: {said} ({speed}){doubt}"
+
+
+def best_jobs(results: Sequence[Result]) -> dict[str, Result]:
+    """The run of each task that is best on its development examples."""
+    best: dict[str, Result] = {}
+    for result in results:
+        if not result.failed and (
+            result.task not in best or main_score(result) > main_score(best[result.task])
+        ):
+            best[result.task] = result
+    return best
+
+
+def kept_for_chains(settings: Tuning) -> set[str]:
+    """The jobs whose models others start from."""
+    return {f"{source}-0" for source in PRESETS[settings.preset].chains.values()}
+
+
+def drop_models(out: Path, keep: set[str]) -> None:
+    """Keep the weights of the best run of each task, and of some others; scores all stay."""
+    best = best_jobs(read_results(out))
+    kept = keep | {f"{result.task}-{result.seed}" for result in best.values()}
+    for path in (out / "jobs").glob("*/model.safetensors"):
+        if path.parent.name not in kept:
+            path.unlink()

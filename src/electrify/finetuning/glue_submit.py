@@ -1,0 +1,108 @@
+"""`electrify glue submit DIR --data GLUE --out FILE.zip`: test predictions for the GLUE server."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from electrify.commit import committed, read_json
+from electrify.errors import UserError
+from electrify.finetuning import glue_data
+from electrify.finetuning.encoder import fingerprint, open_encoder
+from electrify.finetuning.fit import Fit
+from electrify.finetuning.glue import best_jobs
+from electrify.finetuning.job import Job, answers_of, load_fitted, predict
+from electrify.finetuning.presets import Plan
+from electrify.finetuning.results import Result, main_score, read_results
+from electrify.finetuning.submit import pack, validate
+from electrify.finetuning.tasks import TASKS
+from electrify.progress import progress
+
+
+@dataclass(frozen=True)
+class GlueSubmit:
+    """The best run of each task by its development score, run on the test files, as one zip."""
+
+    results: tyro.conf.Positional[Path]
+    """The --out of `electrify glue`."""
+    data: Path
+    """The GLUE folder, with test files."""
+    out: Path = Path("submission.zip")
+    """The zip to write."""
+
+
+def glue_submit(settings: GlueSubmit) -> None:
+    """Predict, write, and check what was written as the server would."""
+    glue_data.check_folder(settings.data)
+    best = best_jobs(read_results(settings.results))
+    if not best:
+        raise UserError(
+            f"{settings.results} holds no results",
+            got=f"{settings.results}",
+            fix="run electrify glue first",
+        )
+    predictions: dict[str, list[float]] = {}
+    with progress("predicting") as update:
+        for done, result in enumerate(best.values()):
+            update(done / len(best), TASKS[result.task].title)
+            predictions |= _predicted(settings, result)
+            score = f"{TASKS[result.task].metrics[0]} {main_score(result):.4f}"
+            print(f"{TASKS[result.task].title}: seed {result.seed}, {score} on dev", flush=True)
+    with committed(settings.out) as temporary:
+        notes = pack(temporary, predictions)
+    for note in notes:
+        print(f"note: {note}")
+    faults = validate(settings.out)
+    if faults:
+        more = f"\\n       and {len(faults) - 5} more" if len(faults) > 5 else ""
+        raise UserError(
+            f"{settings.out} would be rejected by the server",
+            got="\\n       ".join(faults[:5]) + more,
+            fix="fine-tune the missing tasks into the same folder and submit again",
+        )
+    print(f"{settings.out}: complete; upload it at gluebenchmark.com")
+
+
+def _predicted(settings: GlueSubmit, result: Result) -> dict[str, list[float]]:
+    """The answers of a task's best model for each of the server's files whose texts are there."""
+    task = TASKS[result.task]
+    job = _job(settings, result)
+    encoder, model = open_encoder(job.model), load_fitted(job)
+    found = {}
+    for file in task.submitted:
+        if not glue_data.has_split(settings.data, task, file.split):
+            continue
+        examples = glue_data.read_split(settings.data, task, file.split)
+        logits = predict(model, encoder, task, examples, job.plan.length)
+        found[file.name] = [float(a) for a in answers_of(task, logits, job.plan.score_scale)]
+    return found
+
+
+def _job(settings: GlueSubmit, result: Result) -> Job:
+    """The job of a result, as it was run."""
+    folder = settings.results / "jobs" / f"{result.task}-{result.seed}"
+    about = read_json(folder / "result.json")["identity"]
+    source = about["source"]
+    if about["model"] != fingerprint(source):
+        raise UserError(
+            "the encoder that was fine-tuned is not what it was",
+            got=f"{source} is gone or has other weights",
+            fix="put it back, or fine-tune again",
+        )
+    plan = {**about["plan"], "fit": Fit(**about["plan"]["fit"])}
+    job = Job(
+        source,
+        settings.data,
+        result.task,
+        result.seed,
+        result.preset,
+        Plan(**plan),
+        settings.results,
+    )
+    if not (job.folder / "model.safetensors").is_file():
+        raise UserError(
+            f"the weights of {job.name} are gone",
+            got=f"no model.safetensors in {job.folder}",
+            fix="remove that folder and run the same electrify glue again",
+        )
+    return job

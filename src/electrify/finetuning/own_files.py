@@ -1,0 +1,228 @@
+"""One's own tables: CSV, TSV and JSON lines, plain or packed, with the line every row begins at.
+
+CSV is read by RFC 4180: a cell may be quoted, and then holds commas, quotation marks (doubled) and
+line ends. In TSV a quotation mark is an ordinary character, as in GLUE; only where every name in
+the header is quoted are the cells read as in CSV. Blank lines at the end do not count.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from electrify.corpora.archive import COMPRESSED, Truncated, read_blocks
+from electrify.errors import UserError
+
+MOST_CHARACTERS = 100_000
+"""In one cell: more is most often a quotation mark that was never closed."""
+
+Row = tuple[int, list[Any]]
+"""The line it begins at, and its cells."""
+
+
+class Table(NamedTuple):
+    """A table whose rows all have a cell for each name of the header; None where JSON has none."""
+
+    path: Path
+    header: list[str]
+    rows: list[list[Any]]
+    lines: list[int]
+
+    def column(self, name: str) -> list[Any]:
+        """The cells under a name."""
+        place = self.header.index(name)
+        return [row[place] for row in self.rows]
+
+
+def fault(path: Path, line: int, what: str, got: str, fix: str) -> UserError:
+    """An error that names the file and the line."""
+    return UserError(f"{path}, line {line}: {what}", got=got, fix=fix)
+
+
+def suffix_of(path: Path) -> str:
+    """What a file's name says about its format, without the compression.
+
+    >>> suffix_of(Path("a/train.TSV.gz"))
+    '.tsv'
+    """
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return plain.suffix.lower()
+
+
+def read_text(path: Path) -> str:
+    """A whole file of UTF-8, with or without a byte-order mark."""
+    try:
+        raw = b"".join(read_blocks(path))
+    except Truncated as error:
+        raise UserError(
+            f"{path} cannot be read to its end", got=str(error), fix="get the file anew"
+        ) from error
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise fault(
+            path,
+            raw.count(b"\n", 0, error.start) + 1,
+            "no UTF-8",
+            got=f"byte {raw[error.start]:#04x}",
+            fix="iconv -f ENCODING -t UTF-8, with the encoding it was written in",
+        ) from error
+    if not text.strip():
+        raise UserError(f"{path} is empty", got=f"{len(raw)} bytes", fix="give a file with rows")
+    return text
+
+
+def read_table(path: Path, text: str) -> Table:
+    """The text of a file as a table, by the file's suffix."""
+    reader = READERS.get(suffix_of(path))
+    if reader is None:
+        raise UserError(
+            f"{path} is in no known format",
+            got=suffix_of(path) or "a name without suffix",
+            fix=f"give a file that ends in {', '.join(READERS)} (packed: {', '.join(COMPRESSED)}); "
+            "--kind tags reads CoNLL-style files of any name",
+        )
+    header, rows = reader(path, text)
+    for name in header:
+        if header.count(name) > 1:
+            raise fault(
+                path,
+                1,
+                "two columns have the same name",
+                got=name or "an empty name",
+                fix="rename one of them",
+            )
+    for line, cells in rows:
+        for name, cell in zip(header, cells, strict=True):
+            check_length(path, line, name, cell)
+    if not rows:
+        raise UserError(f"{path} has no rows", got="a header alone", fix="give a file with rows")
+    return Table(path, header, [cells for _, cells in rows], [line for line, _ in rows])
+
+
+def check_length(path: Path, line: int, name: str, cell: Any) -> None:
+    """Refuse a cell that no text of a row is as long as."""
+    if isinstance(cell, str) and len(cell) > MOST_CHARACTERS:
+        raise _too_long(path, line, f"{len(cell):,} characters under {name!r}")
+
+
+def _too_long(path: Path, line: int, got: str) -> UserError:
+    return fault(
+        path,
+        line,
+        f"a cell of more than {MOST_CHARACTERS:,} characters",
+        got=got,
+        fix="close the quotation mark that is open, or cut the text",
+    )
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines as files have them: characters such as U+2028 end none."""
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _read_csv(path: Path, text: str) -> tuple[list[str], list[Row]]:
+    return _with_header(path, list(_quoted(path, text, ",")))
+
+
+def _read_tsv(path: Path, text: str) -> tuple[list[str], list[Row]]:
+    names = lines_of(text)[0].split("\t")
+    if all(len(name) > 1 and name[0] == name[-1] == '"' for name in names):
+        return _with_header(path, list(_quoted(path, text, "\t")))
+    lines = enumerate(lines_of(text), start=1)
+    return _with_header(path, [(n, line.split("\t") if line else []) for n, line in lines])
+
+
+def _quoted(path: Path, text: str, delimiter: str) -> Iterator[Row]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        for cells in reader:
+            yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        if "field limit" in str(error):
+            raise _too_long(path, line, str(error)) from error
+        raise fault(
+            path, line, "no CSV", got=str(error), fix="double quotation marks within quoted cells"
+        ) from error
+
+
+def _with_header(path: Path, rows: list[Row]) -> tuple[list[str], list[Row]]:
+    while rows and not rows[-1][1]:
+        rows.pop()
+    (_, first), *rest = rows
+    header = [name.strip() for name in first]
+    for line, cells in rest:
+        if len(cells) != len(header):
+            raise fault(
+                path,
+                line,
+                "not as many cells as the header has names",
+                got=f"{len(cells)} cells, {len(header)} names: {', '.join(header)}",
+                fix="mend the row; the header must be the first line",
+            )
+    return header, rest
+
+
+def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[Row]]:
+    objects: list[tuple[int, dict[str, Any]]] = []
+    for number, line in enumerate(lines_of(text), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise fault(
+                path, number, "no JSON", got=str(error), fix="give one object a line"
+            ) from error
+        if not isinstance(found, dict):
+            raise fault(
+                path,
+                number,
+                "no JSON object",
+                got=f"{line[:40]}",
+                fix='give one object a line, such as {"text": "…", "label": "…"}',
+            )
+        objects.append((number, found))
+    header = list(dict.fromkeys(name for _, found in objects for name in found))
+    return header, [(line, [found.get(name) for name in header]) for line, found in objects]
+
+
+READERS: dict[str, Callable[[Path, str], tuple[list[str], list[Row]]]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+    ".json": _read_json_lines,
+}
+
+
+def as_text(cell: Any) -> str:
+    """A cell as text, without blanks around it; one that is missing is empty.
+
+    >>> as_text(" 3.80 "), as_text(3), as_text(True), as_text(None)
+    ('3.80', '3', 'true', '')
+    """
+    if cell is None:
+        return ""
+    return (cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)).strip()
+
+
+def written(header: Sequence[str], rows: Sequence[Sequence[Any]], suffix: str) -> str:
+    """A table as the text of a file; in TSV, tabs and line ends within cells become blanks."""
+    if suffix == ".csv":
+        file = io.StringIO(newline="")
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+        return file.getvalue()
+    if suffix == ".tsv":
+        return "".join("\t".join(map(_flat, row)) + "\n" for row in [header, *rows])
+    objects = (dict(zip(header, row, strict=True)) for row in rows)
+    return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)
+
+
+def _flat(cell: Any) -> str:
+    text = cell if isinstance(cell, str) else as_text(cell)
+    return text.translate({ord(sign): " " for sign in "\t\r\n"})

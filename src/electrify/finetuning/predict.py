@@ -1,0 +1,213 @@
+"""`electrify predict DIR FILE --out FILE`: what a model says of the rows of a file.
+
+A table comes back with its own columns, then `prediction` and, for classes, the probability of each
+(`probability_LABEL`; in JSON lines one object `probabilities`). Tagged sentences come back as JSON
+lines with `tokens` and `prediction`, as CSV with a word a row, or CoNLL-style.
+"""
+
+import gzip
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+
+from electrify.commit import committed, read_json
+from electrify.errors import UserError
+from electrify.finetuning.encoder import Encoder, load_network, open_encoder
+from electrify.finetuning.finetune import cut_said, scores_said
+from electrify.finetuning.fit import outputs
+from electrify.finetuning.own_data import Columns, find_columns, texts_of
+from electrify.finetuning.own_files import (
+    READERS,
+    Table,
+    read_table,
+    read_text,
+    suffix_of,
+    written,
+)
+from electrify.finetuning.own_task import (
+    AUTO,
+    MODELS,
+    Answer,
+    Data,
+    Prepared,
+    Problem,
+    answers,
+    measure,
+    prepare,
+    problem_of,
+)
+from electrify.finetuning.tagging import CONLL, Sentences, read_sentences
+from electrify.progress import progress
+from electrify.training.engine import Engine
+
+MOST_TOKENS = 512
+"""Where a tokenizer does not say how long texts may be."""
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Predict classes, scores or tags for the rows of a file, and measure them if it has labels."""
+
+    model: tyro.conf.Positional[Path]
+    """The --out of `electrify finetune`, or another folder with a sequence or token classifier."""
+    file: tyro.conf.Positional[Path]
+    """Texts: .csv, .tsv, .jsonl, or CoNLL-style; also packed (.gz, …)."""
+    out: Path | None = None
+    """File to write: .csv, .tsv, .jsonl (.gz); otherwise, to the terminal in the form of FILE."""
+    text: str = ""
+    """Column of the text, if its name is not a usual one; a number in CoNLL-style files."""
+    pair: str = ""
+    """Column of a second text."""
+    label: str = ""
+    """Column of the labels to measure with."""
+    length: int = 0
+    """Tokens a text has at most; 0: what the model was fine-tuned with."""
+    batch_size: int = 64
+    """Texts at a time."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+
+
+def predict(settings: Predict) -> None:
+    """Write what the model says; the scores go to the terminal."""
+    suffix = _suffix(settings)
+    encoder = open_encoder(str(settings.model))
+    problem = problem_of(encoder.config, str(settings.model))
+    data, table = _read(settings, problem)
+    most = _most(settings, encoder)
+    rows = prepare(problem, data, encoder, most, labelled=False)
+    network = load_network(AUTO[problem.kind], str(settings.model))
+    model = MODELS[problem.kind](network.to(Engine(device=settings.device).device))
+    said = answers(problem, rows, _outputs(model, rows, settings.batch_size))
+    content = (
+        _tagged(data, said, suffix)
+        if isinstance(data, Sentences)
+        else _table(table, problem, said, suffix)
+    )
+    notes = [cut_said(settings.file, problem, rows, most)] if rows.cut else []
+    notes.append(_scores(problem, data, said))
+    _write(settings.out, content, [note for note in notes if note])
+
+
+def _suffix(settings: Predict) -> str:
+    suffix = suffix_of(settings.out or settings.file)
+    if suffix not in (*READERS, *CONLL):
+        raise UserError(
+            f"{settings.out or settings.file} is in no known format",
+            got=suffix or "a name without suffix",
+            fix="give --out a name that ends in .csv, .tsv or .jsonl",
+        )
+    for name in ("length", "batch_size"):
+        least = 0 if name == "length" else 1
+        if getattr(settings, name) < least:
+            raise UserError(
+                f"--{name.replace('_', '-')} is out of range",
+                got=f"{getattr(settings, name)}",
+                fix=f"give {least} or more",
+            )
+    if settings.out and settings.out.exists() and settings.out.samefile(settings.file):
+        raise UserError("--out is the file to read", got=f"{settings.out}", fix="give another name")
+    return suffix
+
+
+def _read(settings: Predict, problem: Problem) -> tuple[Data, Table]:
+    text = read_text(settings.file)
+    named = Columns(settings.text, settings.pair, settings.label)
+    if problem.kind == "tags":
+        empty = Table(settings.file, [], [], [])
+        return read_sentences(settings.file, text, named), empty
+    table = read_table(settings.file, text)
+    columns = find_columns(table, _remembered(settings, table, named))
+    return texts_of(table, columns), table
+
+
+def _remembered(settings: Predict, table: Table, named: Columns) -> Columns:
+    """The columns the model was fine-tuned with, where none are named and the file has them."""
+    path = settings.model / "result.json"
+    if named.text or named.pair or not path.exists():
+        return named
+    known = Columns(**read_json(path)["columns"])
+    if any(name not in table.header for name in (known.text, known.pair) if name):
+        return named
+    label = known.label if known.label in table.header else ""
+    return Columns(known.text, known.pair, named.label or label)
+
+
+def _most(settings: Predict, encoder: Encoder) -> int:
+    """Tokens a text has at most; a tokenizer that does not know says a very large number."""
+    known = int(encoder.tokenizer.model_max_length)
+    return min(settings.length or (known if known < 1_000_000 else MOST_TOKENS), encoder.longest)
+
+
+def _outputs(model: Any, rows: Prepared, batch_size: int) -> list[NDArray[np.float32]]:
+    done = 0
+    with progress("predicting") as update:
+
+        def collate(numbers: NDArray[np.int64]) -> Any:
+            nonlocal done
+            done += len(numbers)
+            update(done / len(rows.lengths), f"{done:,} rows")
+            return rows.collate(numbers)
+
+        return outputs(model, rows.lengths, collate, batch_size)
+
+
+def _table(table: Table, problem: Problem, said: Sequence[Answer], suffix: str) -> str:
+    """The table, with what was predicted in place of columns of that name or after all others."""
+    flat = suffix in (".csv", ".tsv")
+    added: list[dict[str, Any]] = []
+    for one in said:
+        each = {f"probability_{label}": value for label, value in one.probabilities.items()}
+        share = each if flat else {"probabilities": one.probabilities}
+        added.append({"prediction": one.prediction, **(share if problem.kind == "classes" else {})})
+    kept = [place for place, name in enumerate(table.header) if name not in added[0]]
+    header = [*(table.header[place] for place in kept), *added[0]]
+    pairs = zip(table.rows, added, strict=True)
+    rows = [[*(row[place] for place in kept), *new.values()] for row, new in pairs]
+    return written(header, rows, suffix)
+
+
+def _tagged(sentences: Sentences, said: Sequence[Answer], suffix: str) -> str:
+    pairs = [(w, one.prediction) for w, one in zip(sentences.words, said, strict=True)]
+    if suffix == ".csv":
+        rows = [
+            [number, word, tag]
+            for number, (words, tags) in enumerate(pairs, start=1)
+            for word, tag in zip(words, tags, strict=True)
+        ]
+        return written(["sentence", "token", "prediction"], rows, suffix)
+    if suffix in READERS and suffix != ".tsv":
+        return written(["tokens", "prediction"], pairs, suffix)
+    return "\n".join(
+        "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
+        for words, tags in pairs
+    )
+
+
+def _scores(problem: Problem, data: Data, said: Sequence[Answer]) -> str:
+    """Scores, if every row has a label that the model knows."""
+    labels = data.tags if isinstance(data, Sentences) else data.labels
+    if labels is None or not any(labels):
+        return ""
+    try:
+        return scores_said(measure(problem, data, said))
+    except UserError as error:
+        return f"no scores: {error.what}: {error.got}"
+
+
+def _write(out: Path | None, content: str, notes: list[str]) -> None:
+    if out is None:
+        sys.stdout.write(content)
+        print("\n".join(notes), file=sys.stderr, end="\n" if notes else "")
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    raw = content.encode("utf-8", errors="surrogatepass")
+    with committed(out) as temporary:
+        temporary.write_bytes(gzip.compress(raw, mtime=0) if out.suffix == ".gz" else raw)
+    print("\n".join([*notes, str(out)]))

@@ -1,0 +1,100 @@
+"""`electrify probe RUN --data GLUE`: what a run's checkpoints are worth, as a curve.
+
+Every checkpoint that is still there is exported and fine-tuned; those of seed 004 stay at 6.25,
+12.5, 25, 50 and 100 % of the training (`run.keep_percent`).
+"""
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import tyro
+
+from electrify.commit import committed
+from electrify.errors import UserError
+from electrify.finetuning.glue import (
+    Tuning,
+    check_settings,
+    drop_models,
+    planned,
+    run_missing,
+    task_names,
+)
+from electrify.finetuning.results import Result, main_score, read_results
+from electrify.finetuning.tasks import TASKS
+from electrify.lock import hold
+from electrify.training import checkpoint
+from electrify.training.export_run import Export, export_run
+from electrify.training.folder import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Tuning):
+    """Fine-tune every checkpoint of a pre-training run, to see scores along the training."""
+
+    run: tyro.conf.Positional[Path]
+    """The folder of a pre-training run."""
+    tasks: str = "cola,stsb"
+    """GLUE tasks, with commas."""
+    seeds: int = 2
+    """Seeds of every task."""
+
+
+def probe(settings: Probe) -> None:
+    """Export and fine-tune what is missing, then print and write the curve."""
+    from dataclasses import replace
+
+    names = task_names(settings.tasks)
+    check_settings(settings)
+    steps = sorted(c.step for c in checkpoint.stored(RunFolder(settings.run).checkpoints))
+    if not steps:
+        raise UserError(
+            f"{settings.run} has no checkpoints", got=f"{settings.run}", fix="give a run's folder"
+        )
+    settings.out.mkdir(parents=True, exist_ok=True)
+    found: dict[int, list[Result]] = {}
+    with hold(settings.out / "lock", f"probing in {settings.out}"):
+        for step in steps:
+            here = settings.out / f"step-{step:08d}"
+            export_run(Export(run=settings.run, out=here / "model", step=step))
+            [network] = [p for p in (here / "model").glob("*/config.json")
+                         if p.parent.name != "generator"]
+            there = replace(settings, out=here)
+            jobs = planned(there, str(network.parent), names, range(settings.seeds))
+            run_missing(jobs, settings.workers)
+            drop_models(here, keep=set())
+            found[step] = read_results(here)
+    print(curve(found, names))
+    path = settings.out / "curve.csv"
+    with committed(path) as temporary:
+        temporary.write_text(as_csv(found), encoding="utf-8")
+    print(path)
+
+
+def curve(found: dict[int, list[Result]], names: list[str]) -> str:
+    """The mean score of every task at every step, with the spread over seeds."""
+    titles = [f"{TASKS[name].title} {TASKS[name].metrics[0]}" for name in names]
+    lines = [f"{'step':>10}  " + "  ".join(f"{title:>18}" for title in titles)]
+    for step, results in sorted(found.items()):
+        cells = []
+        for name in names:
+            scores = [main_score(r) for r in results if r.task == name and not r.failed]
+            spread = f" ± {(max(scores) - min(scores)) / 2:.3f}" if len(scores) > 1 else ""
+            cells.append(f"{fmean(scores):.3f}{spread}" if scores else "failed")
+        lines.append(f"{step:>10,}  " + "  ".join(f"{cell:>18}" for cell in cells))
+    return "\n".join(lines)
+
+
+def as_csv(found: dict[int, list[Result]]) -> str:
+    """One line for every step, task, seed and metric."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["step", "task", "seed", "split", "metric", "value"])
+    for step, results in sorted(found.items()):
+        for result in results:
+            for split, metrics in result.scores.items():
+                for metric, value in metrics.items():
+                    writer.writerow([step, result.task, result.seed, split, metric, value])
+    return text.getvalue()

@@ -1,0 +1,105 @@
+"""What one fine-tuning came to, as a file that is written once and read by all that show it."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from electrify.commit import read_json, write_json
+from electrify.errors import DamagedError
+from electrify.finetuning.tasks import TASKS
+
+
+class Result(NamedTuple):
+    """A task, a seed, and how good the model was."""
+
+    task: str
+    seed: int
+    preset: str
+    scores: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+    """By split and metric, as fractions; not a number where a metric is undefined."""
+    degenerate: str = ""
+    """Why the model learned nothing; its scores count all the same."""
+    failed: str = ""
+    """Why there are no scores."""
+    seconds: float = 0.0
+    examples_per_second: float = 0.0
+    steps: int = 0
+    train_rows: int = 0
+    """Rows of the training file that were used, each counted once."""
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "task": str,
+    "seed": int,
+    "preset": str,
+    "scores": dict,
+    "degenerate": str,
+    "failed": str,
+    "seconds": (int, float),
+    "examples_per_second": (int, float),
+    "steps": int,
+    "train_rows": int,
+    "identity": dict,
+}
+
+
+def main_score(result: Result) -> float:
+    """The task's first metric on its development examples; an undefined one is never the best."""
+    score = result.scores["dev"][TASKS[result.task].metrics[0]]
+    return -math.inf if math.isnan(score) else score
+
+
+def write_result(folder: Path, result: Result, identity: dict[str, Any]) -> None:
+    """Commit `result.json` to a job's folder, with all that decided the result."""
+    scores = {
+        split: {name: None if math.isnan(score) else score for name, score in metrics.items()}
+        for split, metrics in result.scores.items()
+    }
+    content = {**result._asdict(), "scores": scores, "identity": identity}
+    write_json(folder / "result.json", content)
+
+
+def read_results(folder: Path) -> list[Result]:
+    """The results of all finished jobs of a folder, in the order of the tasks and the seeds."""
+    results = [read_result(path) for path in (folder / "jobs").glob("*/result.json")]
+    tasks = list(TASKS)
+    return sorted(results, key=lambda result: (tasks.index(result.task), result.seed))
+
+
+def read_result(path: Path) -> Result:
+    """The result of one job, which must be that of the folder it is in."""
+    content = read_json(path)
+    if not isinstance(content, dict) or content.keys() != _KINDS.keys():
+        raise _damaged(path, "other fields than " + ", ".join(_KINDS))
+    for name, kind in _KINDS.items():
+        if not isinstance(content[name], kind) or isinstance(content[name], bool):
+            raise _damaged(path, f"{name}: {content[name]!r}")
+    fields = {name: content[name] for name in Result._fields}
+    result = Result(**{**fields, "scores": _scores(path, content["scores"])})
+    if result.task not in TASKS or path.parent.name != f"{result.task}-{result.seed}":
+        raise _damaged(path, f"the result of task {result.task}, seed {result.seed}")
+    if not result.failed and not result.scores.get("dev"):
+        raise _damaged(path, "no scores, and no reason why")
+    return result
+
+
+def _scores(path: Path, content: dict[str, Any]) -> dict[str, dict[str, float]]:
+    scores: dict[str, dict[str, float]] = {}
+    for split, metrics in content.items():
+        if not isinstance(metrics, dict):
+            raise _damaged(path, f"scores of {split}: {metrics!r}")
+        for name, score in metrics.items():
+            if score is not None and type(score) not in (int, float):
+                raise _damaged(path, f"{split} {name}: {score!r}")
+        scores[split] = {
+            name: math.nan if score is None else float(score) for name, score in metrics.items()
+        }
+    return scores
+
+
+def _damaged(path: Path, got: str) -> DamagedError:
+    return DamagedError(
+        f"{path} is damaged", got=got, fix="remove the job's folder: the same command runs it again"
+    )

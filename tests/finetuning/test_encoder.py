@@ -1,0 +1,53 @@
+"""Any encoder's tokens: truncation as officially, special tokens as its tokenizer has them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from electrify.errors import UserError
+from electrify.finetuning.encoder import encode, fingerprint, load_body, open_encoder, truncated
+
+GOLDEN = json.loads((Path(__file__).parent.parent / "golden/finetune.json").read_text())
+
+
+@pytest.mark.parametrize("case", GOLDEN["truncate_pair"]["cases"], ids=lambda c: str(c["in"]))
+def test_lengths_are_truncated_as_officially(case):
+    assert list(truncated(*case["in"], 128 - 3)) == case["out"]
+
+
+def test_pairs_have_their_frame_and_types(encoder_folder):
+    encoder = open_encoder(str(encoder_folder))
+    [one] = encode(encoder, ["kata loso"], None, 16)
+    assert one.tokens[0] == "[CLS]"
+    assert one.tokens[-1] == "[SEP]"
+    assert set(one.type_ids) == {0}
+    [pair] = encode(encoder, ["kata " * 20], ["loso " * 20], 16)
+    assert len(pair.ids) == 16
+    assert pair.tokens.count("[SEP]") == 2
+    first = pair.type_ids.index(1) - 2
+    assert (first, len(pair.ids) - first - 3) == (7, 6)
+
+
+def test_a_pooler_is_left_out(encoder_folder):
+    assert load_body(str(encoder_folder)).pooler is None
+
+
+def test_what_is_no_model_is_an_error_that_helps(tmp_path):
+    with pytest.raises(UserError, match="no model that transformers loads"):
+        open_encoder(str(tmp_path / "nothing"))
+    (tmp_path / "discriminator").mkdir()
+    with pytest.raises(UserError, match=r"perhaps .*discriminator"):
+        open_encoder(str(tmp_path))
+
+
+def test_a_fingerprint_follows_the_weights(encoder_folder, tmp_path):
+    import shutil
+
+    copy = shutil.copytree(encoder_folder, tmp_path / "copy")
+    assert fingerprint(str(copy)) == fingerprint(str(encoder_folder))
+    data = bytearray((copy / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(bytes(data))
+    assert fingerprint(str(copy)) != fingerprint(str(encoder_folder))
+    assert fingerprint("some/name") == "some/name"

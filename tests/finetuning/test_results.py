@@ -1,0 +1,83 @@
+"""What is written comes back; what is damaged is said to be."""
+
+import json
+import math
+
+import pytest
+
+from electrify.errors import DamagedError
+from electrify.finetuning.results import (
+    Result,
+    main_score,
+    read_result,
+    read_results,
+    write_result,
+)
+
+RESULT = Result("stsb", 3, "paper", {"dev": {"spearman": 0.8, "pearson": math.nan}}, steps=7)
+
+
+def written(folder, result):
+    place = folder / "jobs" / f"{result.task}-{result.seed}"
+    place.mkdir(parents=True)
+    write_result(place, result, {"lr": 1e-4})
+    return place / "result.json"
+
+
+def test_a_result_comes_back_and_its_file_is_plain_json(tmp_path):
+    path = written(tmp_path, RESULT)
+
+    def no_constant(name):
+        raise AssertionError(name)
+
+    json.loads(path.read_text(), parse_constant=no_constant)  # NaN is not JSON
+    again = read_result(path)
+    assert again._replace(scores={}) == RESULT._replace(scores={})
+    assert again.scores["dev"]["spearman"] == 0.8
+    assert math.isnan(again.scores["dev"]["pearson"])
+
+
+def test_results_are_in_order_and_unfinished_jobs_are_not_among_them(tmp_path):
+    for task, seed in (("rte", 0), ("cola", 10), ("cola", 9)):
+        written(tmp_path, Result(task, seed, "paper", failed="why"))
+    (tmp_path / "jobs" / "mrpc-0").mkdir()
+    assert [(r.task, r.seed) for r in read_results(tmp_path)] == [
+        ("cola", 9),
+        ("cola", 10),
+        ("rte", 0),
+    ]
+    assert read_results(tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": "nonsense"},
+        {"seed": 4},
+        {"seed": "3"},
+        {"seed": True},
+        {"scores": {}},
+        {"scores": {"dev": 0.8}},
+        {"scores": {"dev": {"spearman": "0.8"}}},
+        {"preset": None},
+        {"more": 1},
+        {"identity": []},
+    ],
+)
+def test_a_damaged_result_is_told(tmp_path, change):
+    path = written(tmp_path, RESULT)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DamagedError, match="result.json is damaged"):
+        read_results(tmp_path)
+
+
+def test_half_a_result_is_told(tmp_path):
+    path = written(tmp_path, RESULT)
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(DamagedError):
+        read_results(tmp_path)
+
+
+def test_an_undefined_score_is_never_the_best():
+    undefined = RESULT._replace(scores={"dev": {"spearman": math.nan}})
+    assert max([undefined, RESULT], key=main_score) is RESULT

@@ -1,0 +1,190 @@
+"""Summaries, averages and comparisons, by hand and against SciPy."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from electrify.errors import UserError
+from electrify.finetuning import stats
+from electrify.finetuning.results import Result
+from electrify.finetuning.tasks import TASKS
+
+
+def runs(task, values, **fields):
+    """A run a value, by its first metric; further metrics are 0.1 lower, mismatched 0.2."""
+    results = []
+    for seed, value in enumerate(values):
+        scores = {"dev": {m: value - 0.1 * n for n, m in enumerate(TASKS[task].metrics)}}
+        if "dev_mismatched" in TASKS[task].files:
+            scores["dev_mismatched"] = {"accuracy": value - 0.2}
+        results.append(Result(task, seed, "paper", scores, **fields))
+    return results
+
+
+def all_tasks(value):
+    return [r for t in TASKS.values() for r in runs(t.name, [value, value])]
+
+
+def test_a_summary_of_five_seeds():
+    values = [0.5, 0.7, 0.6, 0.7, 0.2]
+    found = stats.summarise(runs("cola", values), "cola")
+    assert found.n == 5
+    assert found.aggregate("mean") == pytest.approx(0.54)
+    assert found.aggregate("median") == pytest.approx(0.6)
+    assert found.deviation == pytest.approx(np.std(values, ddof=1))
+    assert (found.best, found.best_seed) == (0.7, 1)
+    assert found.interval == stats.summarise(runs("cola", values), "cola").interval
+
+
+def test_the_interval_is_that_of_scipy():
+    values = np.random.default_rng(1).normal(size=10)
+    expected = scipy_stats.bootstrap(
+        (values,), np.mean, n_resamples=20_000, method="percentile", rng=5
+    ).confidence_interval
+    assert stats.interval([values]) == pytest.approx(tuple(expected), abs=0.02)
+
+
+def test_one_seed_has_no_deviation_and_no_interval():
+    found = stats.summarise(runs("cola", [0.5]), "cola")
+    assert found.aggregate("mean") == 0.5
+    assert math.isnan(found.deviation)
+    assert all(math.isnan(end) for end in found.interval)
+
+
+def test_a_degenerate_run_counts_and_is_listed_a_failed_one_has_no_score():
+    results = runs("cola", [0.6, 0.0, 0.9])
+    results[1] = results[1]._replace(degenerate="one class only")
+    results.append(Result("cola", 3, "paper", failed="loss is not a number"))
+    found = stats.summarise(results, "cola")
+    assert found.n == 3
+    assert found.aggregate("mean") == pytest.approx(0.5)
+    assert found.degenerate == {1: "one class only"}
+    assert found.failed == {3: "loss is not a number"}
+    assert stats.marked(found) == [
+        "seed 1 degenerate (one class only), counted",
+        "seed 3 failed (loss is not a number), without a score",
+    ]
+
+
+def test_an_undefined_metric_is_no_score():
+    results = [
+        Result("stsb", 0, "paper", {"dev": {"spearman": 0.8, "pearson": 0.7}}),
+        Result("stsb", 1, "paper", {"dev": {"spearman": math.nan, "pearson": math.nan}}),
+    ]
+    found = stats.summarise(results, "stsb")
+    assert found.aggregate("mean") == 0.8
+    assert found.failed == {1: "spearman of dev undefined"}
+
+
+def test_no_run_at_all():
+    found = stats.summarise([], "cola")
+    assert (found.n, found.best_seed) == (0, None)
+    assert math.isnan(found.aggregate("mean"))
+    assert math.isnan(found.best)
+
+
+def test_the_same_seed_twice_is_an_error():
+    with pytest.raises(UserError, match="CoLA with seed 0"):
+        stats.summarise(runs("cola", [0.5]) * 2, "cola")
+
+
+def test_averages_by_name():
+    # by hand: MNLI 0.9 and mismatched 0.7; MRPC, QQP and STS-B have a second metric 0.1 lower
+    results = [r for t in TASKS.values() for r in runs(t.name, [0.9])]
+    assert stats.averaged(results, "average of 8 tasks").value == pytest.approx(0.9)
+    assert stats.averaged(results, "seed-003 style").value == pytest.approx((7 * 0.9 + 0.8) / 8)
+    assert stats.averaged(results, "GLUE").value == pytest.approx(
+        (4 * 0.9 + 3 * 0.85 + 0.8) / 8
+    )
+
+
+@pytest.mark.parametrize("name", stats.AVERAGES)
+def test_wnli_is_in_no_average(name):
+    results = all_tasks(0.8)
+    low = [r._replace(scores={"dev": {"accuracy": 0.1}}) if r.task == "wnli" else r for r in results]
+    assert stats.averaged(low, name) == stats.averaged(results, name)
+
+
+def test_the_aggregate_of_an_average_is_per_task():
+    results = [r for t in TASKS.values() for r in runs(t.name, [0.1, 0.8, 0.9])]
+    assert stats.averaged(results, "average of 8 tasks", "median").value == pytest.approx(0.8)
+    assert stats.averaged(results, "average of 8 tasks", "mean").value == pytest.approx(0.6)
+
+
+def test_a_missing_task_gives_no_average_and_is_named():
+    results = [r for r in all_tasks(0.8) if r.task not in ("qqp", "rte")]
+    found = stats.averaged(results, "GLUE")
+    assert math.isnan(found.value)
+    assert found.missing == ("QQP", "RTE")
+
+
+def test_mnli_without_its_mismatched_half_is_missing_where_it_is_needed():
+    results = all_tasks(0.8)
+    results = [r._replace(scores={"dev": r.scores["dev"]}) for r in results]
+    assert stats.averaged(results, "average of 8 tasks").value == pytest.approx(0.8)
+    assert stats.averaged(results, "seed-003 style").missing == ("MNLI",)
+    assert stats.summarise(results, "mnli", "GLUE").failed[0] == "no accuracy of dev mismatched"
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 12])
+def test_the_p_value_is_that_of_scipy(size):
+    values = np.random.default_rng(size).normal(0.4, 1, size=size)
+    expected = scipy_stats.permutation_test(
+        (values,), np.mean, permutation_type="samples", n_resamples=np.inf
+    ).pvalue if size > 1 else 1.0  # fmt: skip
+    assert stats.sign_flip([values]) == pytest.approx(expected)
+
+
+def test_many_pairs_are_drawn_and_agree_with_the_t_test():
+    values = np.random.default_rng(2).normal(0.3, 1, size=40)
+    expected = scipy_stats.ttest_1samp(values, 0).pvalue
+    assert stats.sign_flip([values]) == pytest.approx(expected, abs=0.01)
+
+
+def test_p_values_without_a_difference_are_evenly_spread():
+    draw = np.random.default_rng(0)
+    found = [stats.sign_flip([draw.normal(size=4), draw.normal(size=5)]) for _ in range(400)]
+    assert np.mean(np.array(found) <= 0.1) == pytest.approx(0.1, abs=0.04)
+
+
+def test_a_comparison_is_by_seed():
+    first = runs("cola", [0.5, 0.6, 0.7])
+    second = runs("cola", [0.51, 0.61, 0.71])
+    cola, overall = stats.compare(first, second)
+    assert (cola.task, cola.pairs) == ("cola", 3)
+    assert cola.difference == pytest.approx(0.01)
+    assert cola.interval == pytest.approx((0.01, 0.01))  # every pair differs by as much
+    assert cola.p == 2 / 2**3
+    assert overall.task == "overall"
+    assert overall.notes[0].startswith("without SST-2, MRPC")
+    assert stats.compare(second, first)[0].difference == pytest.approx(-0.01)
+
+
+def test_a_comparison_says_what_is_unlike():
+    first = runs("cola", [0.5, 0.6, 0.7], train_rows=8551)
+    second = [r._replace(preset="official-code") for r in runs("cola", [0.5, 0.6], train_rows=100)]
+    first[0] = first[0]._replace(degenerate="one class only")
+    cola, _ = stats.compare(first, second)
+    assert cola.pairs == 2
+    assert cola.first == pytest.approx(0.55)  # the third has no partner
+    assert cola.notes == (
+        "seed 2: without a partner, left out",
+        "first: seed 0 degenerate (one class only), counted",
+        "preset: paper against official-code",
+        "train rows: 8551 against 100",
+    )
+
+
+def test_overall_every_task_weighs_the_same_and_wnli_nothing():
+    first = runs("cola", [0.5] * 2) + runs("rte", [0.5] * 6) + runs("wnli", [0.1] * 2)
+    second = runs("cola", [0.7] * 2) + runs("rte", [0.5] * 6) + runs("wnli", [0.9] * 2)
+    *tasks, overall = stats.compare(first, second)
+    assert [row.task for row in tasks] == ["cola", "rte", "wnli"]
+    assert overall.difference == pytest.approx(0.1)
+    assert overall.pairs == 8
+
+
+def test_nothing_in_common_is_no_comparison():
+    assert stats.compare(runs("cola", [0.5]), runs("rte", [0.5])) == []
