@@ -61,7 +61,7 @@ TWO = ("not_entailment", "entailment")
 def glue_folder(tmp_path_factory) -> Path:
     """Every file of the standard folder, small."""
     glue = tmp_path_factory.mktemp("data") / "glue"
-    sizes = {"train": 96, "dev": 40, "test": 20}
+    sizes = {"train": 256, "dev": 40, "test": 20}
     for split, count in sizes.items():
         some = list(enumerate(rows(count, len(split))))
         test = split == "test"

@@ -55,7 +55,7 @@ def test_results_are_in_order_and_unfinished_jobs_are_not_among_them(tmp_path):
         {"task": "nonsense"},
         {"seed": 4},
         {"seed": "3"},
-        {"seed": True},
+        {"steps": True},
         {"scores": {}},
         {"scores": {"dev": 0.8}},
         {"scores": {"dev": {"spearman": "0.8"}}},
@@ -67,7 +67,7 @@ def test_results_are_in_order_and_unfinished_jobs_are_not_among_them(tmp_path):
 def test_a_damaged_result_is_told(tmp_path, change):
     path = written(tmp_path, RESULT)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(DamagedError, match="result.json is damaged"):
+    with pytest.raises(DamagedError, match=r"result\.json is damaged"):
         read_results(tmp_path)
 
 

@@ -28,7 +28,9 @@ def test_windows_are_the_official_ones(tokens, asked):
     assert spans(tokens, 512 - 3 - asked, 128) == OFFICIAL[tokens, asked]
 
 
-@pytest.mark.parametrize(("tokens", "room", "stride"), [(0, 5, 2), (1, 1, 9), (23, 5, 9), (23, 5, 1)])
+@pytest.mark.parametrize(
+    ("tokens", "room", "stride"), [(0, 5, 2), (1, 1, 9), (23, 5, 9), (23, 5, 1)]
+)
 def test_windows_cover_the_context_whatever_the_stride(tokens, room, stride):
     found = spans(tokens, room, stride)
     covered = {place for start, count in found for place in range(start, start + count)}
@@ -102,7 +104,10 @@ def test_windows_without_the_whole_answer_are_kept_and_point_at_cls(encoder, que
 
 
 def test_a_batch_is_padded_framed_and_masked_as_officially(encoder):
-    asked = [question("kata loso", "loso", "a", "mita"), question("kata " * 3, None, "b", "nuso pedi")]
+    asked = [
+        question("kata loso", "loso", "a", "mita"),
+        question("kata " * 3, None, "b", "nuso pedi"),
+    ]
     made = build_windows(encoder, asked, 64, 128, learn=True)
     batch = made.collate(np.asarray([1, 0]))
     tokens = [encoder.tokenizer.convert_ids_to_tokens(row) for row in batch.ids_BL.tolist()]
@@ -196,6 +201,12 @@ def test_misplaced_answers_are_counted(encoder):
     assert made.counts == {
         "questions": 4, "windows": 4, "repaired": 1, "dropped": 1, "inexact": 1,
     }  # fmt: skip
+
+
+def test_nothing_to_learn_is_an_error(encoder):
+    lost = question("loso kata", "loso")._replace(answers=(Gold("nowhere", 0),))
+    with pytest.raises(UserError, match="nothing to learn"):
+        build_windows(encoder, [lost], 64, 128, learn=True)
 
 
 def test_too_little_room_is_an_error(encoder):

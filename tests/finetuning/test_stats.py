@@ -1,5 +1,6 @@
 """Summaries, averages and comparisons, by hand and against SciPy."""
 
+import itertools
 import math
 
 import numpy as np
@@ -95,15 +96,15 @@ def test_averages_by_name():
     results = [r for t in TASKS.values() for r in runs(t.name, [0.9])]
     assert stats.averaged(results, "average of 8 tasks").value == pytest.approx(0.9)
     assert stats.averaged(results, "seed-003 style").value == pytest.approx((7 * 0.9 + 0.8) / 8)
-    assert stats.averaged(results, "GLUE").value == pytest.approx(
-        (4 * 0.9 + 3 * 0.85 + 0.8) / 8
-    )
+    assert stats.averaged(results, "GLUE").value == pytest.approx((4 * 0.9 + 3 * 0.85 + 0.8) / 8)
 
 
 @pytest.mark.parametrize("name", stats.AVERAGES)
 def test_wnli_is_in_no_average(name):
     results = all_tasks(0.8)
-    low = [r._replace(scores={"dev": {"accuracy": 0.1}}) if r.task == "wnli" else r for r in results]
+    low = [
+        r._replace(scores={"dev": {"accuracy": 0.1}}) if r.task == "wnli" else r for r in results
+    ]
     assert stats.averaged(low, name) == stats.averaged(results, name)
 
 
@@ -135,6 +136,16 @@ def test_the_p_value_is_that_of_scipy(size):
         (values,), np.mean, permutation_type="samples", n_resamples=np.inf
     ).pvalue if size > 1 else 1.0  # fmt: skip
     assert stats.sign_flip([values]) == pytest.approx(expected)
+
+
+def test_the_p_value_of_groups_gives_every_group_the_same_weight():
+    groups = [np.array([0.3, -0.1]), np.array([0.2, 0.1, -0.4, 0.25])]
+    parts = [0.3 / 4, -0.1 / 4, 0.2 / 8, 0.1 / 8, -0.4 / 8, 0.25 / 8]
+    reached = [
+        abs(sum(s * p for s, p in zip(signs, parts, strict=True))) >= abs(sum(parts)) - 1e-12
+        for signs in itertools.product((-1, 1), repeat=6)
+    ]
+    assert stats.sign_flip(groups) == sum(reached) / 2**6
 
 
 def test_many_pairs_are_drawn_and_agree_with_the_t_test():

@@ -27,6 +27,15 @@ def compare(settings: Compare) -> None:
     for folder, results in zip((settings.first, settings.second), both, strict=True):
         if not results:
             raise UserError(
-                f"{folder} holds no results", got=f"{folder}", fix="give the --out of electrify glue"
+                f"{folder} holds no results",
+                got=f"{folder}",
+                fix="give the --out of electrify glue",
             )
-    print(comparison(compared(*both), settings.first.name, settings.second.name))
+    found = compared(*both)
+    if not found:
+        raise UserError(
+            "nothing to compare: no task with the same seed is in both",
+            got=f"{settings.first} and {settings.second}",
+            fix="run the same tasks and seeds with both models",
+        )
+    print(comparison(found, settings.first.name, settings.second.name))

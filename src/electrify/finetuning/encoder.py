@@ -11,6 +11,8 @@ from transformers.utils import logging
 from electrify.commit import sha256_of
 from electrify.errors import UserError
 
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of loading and saving
+
 Encoding = Any
 """A `tokenizers.Encoding`: ids, type_ids, offsets, word_ids."""
 

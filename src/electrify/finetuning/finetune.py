@@ -224,6 +224,7 @@ def _one_seed(work: Work, seed: int, told: Any) -> dict[str, Any]:
     result = {
         "seed": seed,
         "scores": measure(problem, work.dev_data, said),
+        "degenerate": len({str(one.prediction) for one in said}) == 1 < len(said),
         "steps": fitted.steps,
         "seconds": round(fitted.seconds, 1),
         "examples_per_second": round(fitted.examples_per_second, 1),
@@ -301,6 +302,7 @@ def shown(result: dict[str, Any]) -> str:
     lines = [
         f"seed {one['seed']}: {scores_said(one['scores'])} ({duration(one['seconds'])}, "
         f"{one['examples_per_second']:.0f} examples/s)"
+        + ("; the same answer for every row: try a lower --lr" if one["degenerate"] else "")
         for one in result["seeds"]
     ]
     if len(lines) > 1:

@@ -48,6 +48,8 @@ class Tuning:
     """Examples an update in place of the preset's 32."""
     layer_decay: float | None = None
     """Layer-wise decay of the rate in place of the preset's; 1 for none."""
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    """Of matrix products; bf16 is faster where the processor has it."""
     length: int = 128
     """Tokens an example has at most."""
     train_limit: int = 0
@@ -65,7 +67,7 @@ class Glue(Tuning):
     model: tyro.conf.Positional[str]
     """An encoder that transformers loads: a folder or a name on the Hub."""
     tasks: str = "all"
-    """Names with commas: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; all is without wnli."""
+    """cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, with commas; all is without wnli."""
     seeds: int = 0
     """Seeds of every task; 0 takes the preset's number."""
 
@@ -83,8 +85,9 @@ def glue(settings: Glue) -> None:
         drop_models(settings.out, kept_for_chains(settings))
     results = [r for r in read_results(settings.out) if r.task in names]
     aggregate = PRESETS[settings.preset].aggregate
-    print(shown(results, aggregate))
-    for path in write_tables(settings.out, results, aggregate):
+    name = Path(settings.model).name
+    print(shown(results, aggregate, name))
+    for path in write_tables(settings.out, results, aggregate, name):
         print(path)
 
 
@@ -121,9 +124,7 @@ def task_names(text: str) -> list[str]:
 ALIASES = {"sst": "sst2", "sst-2": "sst2", "sts": "stsb", "sts-b": "stsb"}
 
 
-def planned(
-    settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[int]
-) -> list[Job]:
+def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
     """All jobs, those that others start from first."""
     from electrify.finetuning.encoder import open_encoder
 
@@ -134,7 +135,7 @@ def planned(
             got=f"{settings.length}",
             fix=f"give 8 … {encoder.longest}",
         )
-    fields = ("lr", "epochs", "batch_size", "layer_decay")
+    fields = ("lr", "epochs", "batch_size", "layer_decay", "precision")
     given = {name: getattr(settings, name) for name in fields}
     changes = {name: value for name, value in given.items() if value is not None}
     wanted = [(name, seed) for name in names for seed in seeds]
@@ -162,10 +163,16 @@ def planned(
                 settings.train_limit,
                 start if how.starts_from else None,
                 settings.device,
-                max(1, available_cores() // (settings.workers or available_cores())),
+                _threads(settings.workers),
             )
         )
     return jobs
+
+
+def _threads(workers: int) -> int:
+    """Of one of several jobs at a time, so that they do not wait for each other."""
+    cores = available_cores()
+    return 0 if workers == 1 else max(1, cores // (workers or cores))
 
 
 def run_missing(jobs: Sequence[Job], workers: int) -> None:
@@ -188,9 +195,7 @@ def run_missing(jobs: Sequence[Job], workers: int) -> None:
                 print(f"{done}/{len(jobs)} {line(result)}", flush=True)
 
 
-def _step(
-    update: Any, job: Job, done: int, count: int, step: int, steps: int, loss: float
-) -> None:
+def _step(update: Any, job: Job, done: int, count: int, step: int, steps: int, loss: float) -> None:
     update((done + step / steps) / count, f"{job.name} {step:,}/{steps:,} loss {loss:.3f}")
 
 
@@ -212,9 +217,7 @@ def finished(job: Job) -> bool:
             got=other,
             fix="use the same ones, or another --out; nothing was touched",
         )
-    if not job.starts_from and _is_source(job) and not (job.folder / "model.safetensors").exists():
-        return False
-    return True
+    return not _is_source(job) or (job.folder / "model.safetensors").exists()
 
 
 def _is_source(job: Job) -> bool:

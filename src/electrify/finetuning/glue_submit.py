@@ -54,10 +54,10 @@ def glue_submit(settings: GlueSubmit) -> None:
         print(f"note: {note}")
     faults = validate(settings.out)
     if faults:
-        more = f"\\n       and {len(faults) - 5} more" if len(faults) > 5 else ""
+        more = f"\n       and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise UserError(
             f"{settings.out} would be rejected by the server",
-            got="\\n       ".join(faults[:5]) + more,
+            got="\n       ".join(faults[:5]) + more,
             fix="fine-tune the missing tasks into the same folder and submit again",
         )
     print(f"{settings.out}: complete; upload it at gluebenchmark.com")

@@ -1,9 +1,8 @@
 """One fine-tuning: a task, a seed, a model; committed when it is finished, never run again.
 
-    DIR/jobs/cola-0/
-        result.json          scores and what they came from: written last
-        outputs.safetensors  what the model says of every development example
-        model.safetensors    the fine-tuned weights, while they are wanted
+DIR/jobs/cola-0/result.json          scores and what they came from: written last
+                outputs.safetensors  what the model says of every development example
+                model.safetensors    the fine-tuned weights, while they are wanted
 """
 
 from collections.abc import Callable

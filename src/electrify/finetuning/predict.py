@@ -111,7 +111,7 @@ def _suffix(settings: Predict) -> str:
                 got=f"{getattr(settings, name)}",
                 fix=f"give {least} or more",
             )
-    if settings.out and settings.out.exists() and settings.out.samefile(settings.file):
+    if settings.out and settings.out.resolve() == settings.file.resolve():
         raise UserError("--out is the file to read", got=f"{settings.out}", fix="give another name")
     return suffix
 

@@ -59,8 +59,9 @@ def probe(settings: Probe) -> None:
         for step in steps:
             here = settings.out / f"step-{step:08d}"
             export_run(Export(run=settings.run, out=here / "model", step=step))
-            [network] = [p for p in (here / "model").glob("*/config.json")
-                         if p.parent.name != "generator"]
+            [network] = [
+                p for p in (here / "model").glob("*/config.json") if p.parent.name != "generator"
+            ]
             there = replace(settings, out=here)
             jobs = planned(there, str(network.parent), names, range(settings.seeds))
             run_missing(jobs, settings.workers)

@@ -150,14 +150,15 @@ def build_windows(
     encoder: Encoder, questions: list[Question], length: int, stride: int, learn: bool
 ) -> Windows:
     """Windows of at most `length` tokens; to learn from, with answers, or else to be answered."""
-    kept, places, counts = _answered(questions) if learn else (questions, [], {})
+    unplaced: list[Placed | None] = [None] * len(questions)
+    kept, places, counts = _answered(questions) if learn else (questions, unplaced, {})
     asked = [_cut(tokens) for tokens in tokens_of(encoder, [q.text for q in kept])]
     paragraphs = list(dict.fromkeys(q.context for q in kept))
     tokens = dict(zip(paragraphs, tokens_of(encoder, paragraphs), strict=True))
     made = Windows(kept, asked, [tokens[q.context] for q in kept], frame_of(encoder), encoder.pad)
     if stride < 1:
         raise UserError("--stride is out of range", got=f"{stride}", fix="give 128")
-    for number, context in enumerate(made.contexts):
+    for number, (context, place) in enumerate(zip(made.contexts, places, strict=True)):
         room = length - made.frame.size - len(asked[number].ids)
         if room < 1:
             raise UserError(
@@ -165,13 +166,16 @@ def build_windows(
                 got=f"{length} tokens",
                 fix=f"--length {LONGEST_QUESTION + made.frame.size + stride} or more",
             )
-        answer = _tokens_at(context, places[number]) if learn and places[number] else None
-        if learn and places[number] and answer is None:
+        answer = _tokens_at(context, place) if place else None
+        if place and not answer:
             counts["dropped"] += 1  # its characters are in no token
             continue
         for start, count in spans(len(context.ids), room, stride):
             inside = answer and start <= answer[0] and answer[1] < start + count
             made.windows.append(Window(number, start, count, answer if inside else None))
+    if not made.windows:
+        got = f"{len(questions):,} questions, none with an answer that is in its context"
+        raise UserError("there is nothing to learn", got=got, fix="give SQuAD's own file")
     if learn:
         counts["inexact"] = check_answers(encoder, made)
     learned = len({window.question for window in made.windows})
@@ -246,10 +250,8 @@ def frame_of(encoder: Encoder) -> Frame:
     )
 
 
-def _tokens_at(context: Tokens, place: Placed | None) -> tuple[int, int] | None:
+def _tokens_at(context: Tokens, place: Placed) -> tuple[int, int] | None:
     """The first and the last token that have characters of an answer."""
-    if place is None:
-        return None
     first = int(np.searchsorted(context.ends, place.start, side="right"))
     last = int(np.searchsorted(context.starts, place.end, side="left")) - 1
     return (first, last) if first <= last else None

@@ -20,12 +20,11 @@ from electrify.finetuning.tasks import SCORE_RANGE, TASKS, GlueTask
 TAB, CR = "\t", "\r"
 HEADER = f"index{TAB}prediction"
 FILLED = "WNLI.tsv"
-"""May be left out: every row then has the majority class, as no model beats it."""
+"""May be left out: every row then has the majority class."""
 MOST_BYTES = 50_000_000
 FAULTS_SHOWN = 5
 
 _SCORE = re.compile(r"[0-5]\.[0-9]{3}")
-_EARLIEST = (1980, 1, 1, 0, 0, 0)
 
 
 class Wanted(NamedTuple):
@@ -83,7 +82,7 @@ def _text(name: str, values: Sequence[float]) -> str:
 
 def _word(name: str, row: int, value: float) -> str:
     words = FILES[name].task.server
-    wrong = value not in range(len(words)) if words else math.isnan(value)
+    wrong = value not in range(len(words)) if words else not math.isfinite(value)
     if wrong:
         raise UserError(
             f"{name}: row {row} has no prediction the server knows",
@@ -97,12 +96,12 @@ def _word(name: str, row: int, value: float) -> str:
 
 
 def _zipped(texts: Mapping[str, str]) -> bytes:
-    """Stored, not compressed: versions of zlib differ in their bytes."""
+    """Stored, not compressed, as versions of zlib differ; and without the time of day."""
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(out, "w") as archive:
         for name, text in texts.items():
-            info = zipfile.ZipInfo(name, _EARLIEST)
-            info.create_system, info.external_attr = 3, 0o644 << 16
+            info = zipfile.ZipInfo(name)
+            info.create_system, info.external_attr = 3, 0o644 << 16  # as on Unix, everywhere
             archive.writestr(info, text.encode())
     return out.getvalue()
 

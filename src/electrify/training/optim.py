@@ -67,8 +67,8 @@ class _WithMoments(torch.optim.Optimizer):
 class ElectraAdam(_WithMoments):
     """Adam as in google-research/electra model/optimization.py.
 
-    It is AdamW without bias correction, which is AdamW after endless steps; so torch's fused kernel,
-    which passes over memory once, does the work.
+    It is AdamW without bias correction, which is AdamW after endless steps; so torch's fused
+    kernel, which passes over memory once, does the work.
     """
 
     def _update(self, params: list[Tensor], group: Mapping[str, Any]) -> None:

@@ -1,0 +1,266 @@
+"""One's own data, from files to a model that transformers runs."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.finetuning.own_files import FAST, WRITERS, settings, tagged, tuner
+
+from electrify.cli import main
+from electrify.commit import read_json
+from electrify.errors import UserError
+from electrify.finetuning import finetune as module
+from electrify.finetuning import fit as fitting
+from electrify.finetuning.finetune import best_of, finetune
+from electrify.finetuning.own_task import Problem, unscale
+
+SAID = {
+    "classes": "2 classes (bad, good); labels are words",
+    "pairs": "2 classes (0, 1); labels are 2 different whole numbers",
+    "score": "a score (mean 12",
+    "tags": "2 tags (B-LOC, O); words have a tag each",
+}
+
+
+@pytest.fixture(scope="module")
+def tuned(encoder_folder, tmp_path_factory):
+    return tuner(encoder_folder, tmp_path_factory.mktemp("tuned"))
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_every_kind_is_found_and_learned(kind, tuned, capsys):
+    out = tuned(kind).out
+    result = read_json(out / "result.json")
+    assert result["kind"] == {"pairs": "classes"}.get(kind, kind)
+    (seed,) = result["seeds"]
+    if kind == "score":
+        assert seed["scores"]["pearson"] > 0.8
+        assert seed["scores"]["mse"] < 250**2 / 2  # of always saying the mean: 250²
+    elif kind == "tags":
+        assert seed["scores"]["f1"] > 0.9
+    else:
+        assert seed["scores"]["accuracy"] > 0.85
+        assert seed["scores"]["mcc"] > 0.7
+    assert not list(out.glob(".*"))
+    capsys.readouterr()
+    finetune(tuned(kind))  # finished: shows the result, trains nothing
+    said = capsys.readouterr().out
+    assert SAID[kind] in said
+    assert said.endswith(f"{module.shown(result)}\n{out}\n")
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_pipelines_run_what_was_made(kind, tuned):
+    from transformers import pipeline
+
+    out = str(tuned(kind).out)
+    if kind == "tags":
+        tagger = pipeline("token-classification", model=out, device="cpu")
+        words, tags = tagged(1, 5)[0]
+        found = {one["index"]: one["entity"] for one in tagger(" ".join(words))}
+        starts = [1]  # words of which every second is two pieces
+        for word in words[:-1]:
+            starts.append(starts[-1] + len(tagger.tokenizer.tokenize(word)))
+        assert [found.get(start, "O") for start in starts] == tags
+        return
+    ask = pipeline("text-classification", model=out, device="cpu")
+    if kind == "pairs":
+        assert ask({"text": "kata mira", "text_pair": "lodi"})["label"] == "1"
+        assert ask({"text": "lodi mira", "text_pair": "lodi"})["label"] == "0"
+    elif kind == "classes":
+        assert [one["label"] for one in ask(["kata lodi mita", "peta lodi mita"])] == [
+            "good",
+            "bad",
+        ]
+    else:
+        high, low = (one["score"] for one in ask(["kata lodi mita", "peta lodi mita"]))
+        assert high == pytest.approx(1500, abs=150)
+        assert low == pytest.approx(1000, abs=150)
+
+
+def test_scores_come_back_on_their_own_scale():
+    from transformers import ElectraConfig, ElectraForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "embedding_size": 16, "num_hidden_layers": 1, "vocab_size": 20}
+    config = ElectraConfig(**sizes, num_attention_heads=2, intermediate_size=16, num_labels=1)
+    network = ElectraForSequenceClassification(config).eval()
+    ids = torch.arange(12).view(2, 6)
+    before = network(ids).logits
+    unscale(network, Problem("score", ("score",), centre=-40.0, spread=7.0))
+    torch.testing.assert_close(network(ids).logits, before * 7 - 40)
+
+
+def test_several_seeds_are_shown_and_the_best_is_kept(encoder_folder, tmp_path, capsys):
+    chosen = settings(
+        encoder_folder, tmp_path, WRITERS["score"](tmp_path), seeds=3, seed=5, fit=replace(FAST, epochs=2.0)
+    )  # fmt: skip
+    finetune(chosen)
+    result = read_json(chosen.out / "result.json")
+    found = [one["scores"]["pearson"] for one in result["seeds"]]
+    assert [one["seed"] for one in result["seeds"]] == [5, 6, 7]
+    assert len(set(found)) == 3
+    assert result["best_seed"] == 5 + found.index(max(found))
+    assert result["mean"]["pearson"] == pytest.approx(sum(found) / 3)
+    said = capsys.readouterr().out
+    assert f"kept: seed {result['best_seed']}, the best of 3" in said
+    alone = replace(chosen, seeds=1, seed=result["best_seed"], out=tmp_path / "alone")
+    finetune(alone)
+    weights = [load_file(one.out / "model.safetensors") for one in (chosen, alone)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+
+
+def test_a_score_that_is_no_number_is_never_the_best():
+    results = [{"scores": {"pearson": float("nan")}}, {"scores": {"pearson": -0.5}}]
+    assert best_of(results) == results[1]
+
+
+@pytest.mark.parametrize("kind", ["score", "tags"])
+def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_path, monkeypatch):
+    """Stopped in the second of two seeds, as Ctrl-C does, then run again."""
+    short = replace(FAST, epochs=2.0)
+    chosen = settings(
+        encoder_folder, tmp_path, WRITERS[kind](tmp_path), seeds=2, fit=short, out=tmp_path / "broken"
+    )  # fmt: skip
+    stops = []
+
+    class Stop(fitting.Stop):
+        def __init__(self):
+            super().__init__()
+            stops.append(self)
+
+    def told(update, seed, number, count, step, steps, loss):
+        if number == 1 and step == steps // 2:
+            stops[-1].signal = 2
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "Stop", Stop)
+        patch.setattr(module, "_step", told)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(chosen)
+    assert not (chosen.out / "result.json").exists()
+    assert len(stops) == 2
+    first = read_json(chosen.out / ".parts/seed-0/result.json")
+    finetune(chosen)
+    unbroken = replace(chosen, out=tmp_path / "unbroken")
+    finetune(unbroken)
+    ours, theirs = (read_json(one.out / "result.json") for one in (chosen, unbroken))
+    assert ours["seeds"][0] == first
+    assert [o["scores"] for o in ours["seeds"]] == [t["scores"] for t in theirs["seeds"]]
+    weights = [load_file(one.out / "model.safetensors") for one in (chosen, unbroken)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+
+
+def test_other_settings_or_data_are_refused(tuned, tmp_path):
+    chosen = tuned("classes")
+    weights = (chosen.out / "model.safetensors").read_bytes()
+    with pytest.raises(UserError) as error:
+        finetune(replace(chosen, fit=replace(FAST, lr=2e-3)))
+    assert error.value.got == "settings.fit.lr: 0.001 there, 0.002 here"
+    other = tmp_path / "train.csv"
+    other.write_text(chosen.train.read_text() + "one more,good\n")
+    with pytest.raises(UserError) as error:
+        finetune(replace(chosen, train=other))
+    assert error.value.got.startswith("train: ")
+    assert (chosen.out / "model.safetensors").read_bytes() == weights
+    moved = shutil.copy(chosen.train, tmp_path / "moved.csv")
+    finetune(replace(chosen, train=tmp_path / moved))  # where a file is does not matter
+
+
+def test_an_export_that_says_something_else_does_not_count(encoder_folder, tmp_path, monkeypatch):
+    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    real = module.load_network
+
+    def damaged(kind, source, **fields):
+        network = real(kind, source, **fields)
+        if "seed-0" in source:
+            network.classifier.bias.data += 0.01
+        return network
+
+    monkeypatch.setattr(module, "load_network", damaged)
+    with pytest.raises(UserError, match="does not survive export"):
+        finetune(chosen)
+    assert not chosen.out.exists()
+
+
+def test_what_is_cut_is_counted_and_said(encoder_folder, tmp_path, capsys):
+    chosen = settings(encoder_folder, tmp_path, WRITERS["tags"](tmp_path), length=5, fit=replace(FAST, epochs=1.0))  # fmt: skip
+    finetune(chosen)
+    result = read_json(chosen.out / "result.json")
+    assert result["dev"]["cut"] > 0
+    said = f"{chosen.dev}: {result['dev']['cut']} words do not fit into 5 tokens and are cut"
+    assert said in capsys.readouterr().out
+
+
+TEXT = "text,label\n"
+BAD = {
+    "no label column": ("train.csv", "text,other\na,b\nc,d\n", "train.csv, line 1: no column with"),
+    "no such column": ("train.csv", "a,b,c\n1,2,3\n", "train.csv, line 1: no column whose name"),
+    "one class": ("train.csv", TEXT + "a,x\nb,x\n", "train.csv: every row has the same label"),
+    "empty": ("train.csv", "", "train.csv is empty"),
+    "NaN": ("train.csv", TEXT + "a,1.5\nb,2.5\nc,nan\n", "train.csv, line 4: a score that is no"),
+    "inf": ("train.csv", TEXT + "a,1.5\nb,2.5\nc,inf\n", "train.csv, line 4: a score that is no"),
+    "no number": ("train.csv", TEXT + "a,1.5\nb,2.5\nc,?\n", "train.csv, line 4: a score that is"),
+    "no label": ("train.csv", TEXT + "a,x\nb,\nc,y\n", "train.csv, line 3: no label"),
+    "no text": ("train.csv", TEXT + "a,x\n ,y\n", "train.csv, line 3: no text under 'text'"),
+    "1 MB": ("train.csv", TEXT + "a,x\n" + "b" * 1_000_000 + ",y\n", "train.csv, line 3: a cell"),
+    "ragged": ("train.csv", TEXT + "a,x\nb,y,z\n", "train.csv, line 3: not as many cells"),
+    "no object": ("train.jsonl", '{"text": "a", "label": 1}\n3\n', "train.jsonl, line 2: no JSON"),
+    "unknown in dev": ("dev.csv", TEXT + "a,x\nb,z\n", "dev.csv, line 3: a label that the training"),
+    "dev without labels": ("dev.csv", "text\na\nb\n", "dev.csv, line 1: no column 'label'"),
+    "label missing in dev": ("dev.csv", TEXT + "a,x\nb,\n", "dev.csv, line 3: no label"),
+    "unknown tag": ("dev.txt", "a O\nb B-Y\n", "dev.txt, line 2: a label that the training"),
+    "dev without tags": ("dev.txt", "a\nb\n", "dev.txt, line 1: words without tags"),
+    "one tag": ("train.txt", "a O\nb O\n", "train.txt: every word has the same tag"),
+}  # fmt: skip
+GOOD = {
+    ".csv": TEXT + "a,x\nb,y\n",
+    ".jsonl": '{"text": "a", "label": 1}\n{"text": "b", "label": 2}\n',
+    ".txt": "a O\nb B-X\n",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_end_in_an_error_that_names_them(name, encoder_folder, tmp_path):
+    file, content, what = BAD[name]
+    suffix = "." + file.split(".")[1]
+    for split in ("train", "dev"):
+        good = content if file.startswith(split) else GOOD[suffix]
+        (tmp_path / f"{split}{suffix}").write_text(good)
+    with pytest.raises(UserError) as error:
+        finetune(settings(encoder_folder, tmp_path, suffix))
+    assert what in error.value.what
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"length": 0}, {"seeds": 0}, {"fit": replace(FAST, lr=0.0)}, {"length": 3}]
+)
+def test_bad_settings_are_refused(changes, encoder_folder, tmp_path):
+    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), **changes)
+    with pytest.raises(UserError):
+        finetune(chosen)
+    assert not chosen.out.exists()
+
+
+def test_the_command_takes_every_setting_of_a_fit(encoder_folder, tmp_path, capsys):
+    suffix = WRITERS["classes"](tmp_path)
+    files = f"--train {tmp_path}/train{suffix} --dev {tmp_path}/dev{suffix} --out {tmp_path}/out"
+    fitted = "--lr 1e-3 --epochs 1 --batch-size 8 --optimizer adamw --seeds 2 --device cpu"
+    assert main(["finetune", str(encoder_folder), *files.split(), *fitted.split()]) == 0
+    said = capsys.readouterr().out
+    assert "2 classes (bad, good)" in said
+    assert "seed 1: accuracy " in said
+    again = ["finetune", str(encoder_folder), "--config", f"{tmp_path}/out/settings.toml"]
+    assert main(again) == 0
+    assert capsys.readouterr().out == said
+    kept = read_json(tmp_path / "out/manifest.json")["identity"]["settings"]["fit"]
+    assert (kept["batch_size"], kept["optimizer"], kept["lr"]) == (8, "adamw", 1e-3)
+
+
+def test_a_run_that_broke_down_is_told(encoder_folder, tmp_path, capsys):
+    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, lr=0.5, epochs=2.0))  # fmt: skip
+    finetune(chosen)
+    assert "the same answer for every row" in capsys.readouterr().out

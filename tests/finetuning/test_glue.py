@@ -1,0 +1,239 @@
+"""`electrify glue` from the outside: tasks × seeds, killed, continued, extended, compared."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.training.nursery import wait_for
+
+from electrify.errors import UserError
+from electrify.finetuning import glue as commands
+from electrify.finetuning import submit
+from electrify.finetuning.glue import Glue, glue, planned, task_names
+from electrify.finetuning.glue_data import read_split
+from electrify.finetuning.glue_submit import GlueSubmit, glue_submit
+from electrify.finetuning.job import build_model, load_fitted, read_outputs, run_job
+from electrify.finetuning.results import read_results
+from electrify.finetuning.tasks import TASKS
+
+FAST = {"lr": 1e-3, "epochs": 6.0, "layer_decay": 1.0, "length": 32}
+
+
+def settings(encoder_folder, glue_folder, out, **changes) -> Glue:
+    chosen = {"tasks": "sst2", "seeds": 2, **FAST, **changes}
+    return Glue(model=str(encoder_folder), data=glue_folder, out=out, **chosen)
+
+
+@pytest.fixture(scope="module")
+def done(encoder_folder, glue_folder, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("done") / "glue"
+    glue(settings(encoder_folder, glue_folder, out, tasks="sst2,stsb,mnli"))
+    return out
+
+
+def test_it_learns_and_says_so(done):
+    results = read_results(done)
+    assert [(r.task, r.seed) for r in results] == [
+        (task, seed) for task in ("sst2", "stsb", "mnli") for seed in (0, 1)
+    ]
+    for result in results:
+        first = TASKS[result.task].metrics[0]
+        assert result.scores["dev"][first] > 0.6, result
+        assert not result.degenerate
+        assert result.train_rows == 256
+    assert {"dev", "dev_mismatched"} == results[-1].scores.keys()
+    for name in ("glue.md", "glue.tex", "glue.csv", "seeds.csv"):
+        assert "SST-2" in (done / name).read_text()
+
+
+def test_outputs_are_kept_and_the_best_models_weights(done, encoder_folder, glue_folder):
+    models = sorted(path.parent.name for path in (done / "jobs").glob("*/model.safetensors"))
+    assert len(models) == 3
+    best = commands.best_jobs(read_results(done))
+    assert models == sorted(f"{r.task}-{r.seed}" for r in best.values())
+    job = next(
+        job
+        for job in planned(
+            settings(encoder_folder, glue_folder, done), str(encoder_folder), ["sst2"], range(2)
+        )
+        if job.name in models
+    )
+    assert read_outputs(job.folder)["dev"].shape == (40, 2)
+    fitted, fresh = load_fitted(job), build_model(job, TASKS["sst2"])
+    names = dict(fresh.named_parameters())
+    assert any((tensor != names[name]).any() for name, tensor in fitted.named_parameters())
+
+
+def test_finished_jobs_never_run_again_and_seeds_are_added(
+    done, encoder_folder, glue_folder, tmp_path, monkeypatch, capsys
+):
+    import shutil
+
+    out = Path(shutil.copytree(done, tmp_path / "glue"))
+    before = {path: path.stat().st_mtime_ns for path in out.glob("jobs/*/result.json")}
+    ran = []
+    monkeypatch.setattr(
+        commands, "run_job", lambda job, told: (ran.append(job.name), run_job(job, told))[1]
+    )
+    glue(settings(encoder_folder, glue_folder, out, seeds=3))
+    assert ran == ["sst2-2"]
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert "SST-2" in capsys.readouterr().out
+
+
+def test_other_settings_in_the_same_folder_are_refused(done, encoder_folder, glue_folder):
+    with pytest.raises(UserError, match="other settings") as caught:
+        glue(settings(encoder_folder, glue_folder, done, lr=2e-3))
+    assert "plan.fit.lr: 0.001 there, 0.002 here" in str(caught.value)
+
+
+def test_two_workers_give_the_same_scores(done, encoder_folder, glue_folder, tmp_path):
+    out = tmp_path / "glue"
+    glue(settings(encoder_folder, glue_folder, out, tasks="sst2", workers=2))
+    mine = [r.scores for r in read_results(out)]
+    assert mine == [r.scores for r in read_results(done) if r.task == "sst2"]
+
+
+def test_killed_it_goes_on_and_ends_the_same(done, encoder_folder, glue_folder, tmp_path):
+    out = tmp_path / "glue"
+    command = [sys.executable, "-m", "electrify", "glue", encoder_folder, "--data", glue_folder]
+    command += ["--out", out, "--tasks", "sst2", "--seeds", 2, "--lr", 1e-3, "--epochs", 6]
+    command += ["--layer-decay", 1, "--length", 32]
+    command = [str(part) for part in command]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(out / "jobs" / "sst2-0" / "result.json")
+    time.sleep(0.2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    subprocess.run(command, check=True, capture_output=True)
+    mine = [r.scores for r in read_results(out)]
+    assert mine == [r.scores for r in read_results(done) if r.task == "sst2"]
+
+
+@pytest.mark.parametrize("preset", ["official-code", "seed-004", "seed-003"])
+def test_every_preset_runs_and_chains_start_from_mnli(
+    preset, encoder_folder, glue_folder, tmp_path
+):
+    out = tmp_path / "glue"
+    changes = {"tasks": "rte,mrpc", "seeds": 1, "preset": preset, "lr": None, "epochs": 1.0}
+    glue(settings(encoder_folder, glue_folder, out, **changes))
+    names = {f"{r.task}-{r.seed}" for r in read_results(out)}
+    assert names == {"rte-0", "mrpc-0"} | ({"mnli-0"} if preset == "seed-003" else set())
+    about = json.loads((out / "jobs/rte-0/result.json").read_text())["identity"]
+    assert about["preset"] == preset
+    if preset == "seed-003":
+        assert about["plan"]["starts_from"] == "mnli"
+        assert about["plan"]["fit"]["lr"] == 2e-5
+
+
+def test_a_chained_job_has_the_other_tasks_body_and_a_new_head(
+    encoder_folder, glue_folder, tmp_path
+):
+    chosen = settings(encoder_folder, glue_folder, tmp_path, preset="seed-003", lr=None, epochs=0.4)
+    source, job = planned(chosen, str(encoder_folder), ["rte"], [0])
+    assert (source.task, job.task) == ("mnli", "rte")
+    run_job(source)
+    fitted = dict(load_fitted(source).named_parameters())
+    for name, tensor in build_model(job, TASKS["rte"]).named_parameters():
+        if name.startswith("network.bert."):
+            assert (tensor == fitted[name]).all(), name
+        else:
+            assert name.startswith("network.classifier")
+
+
+def test_a_training_that_breaks_down_is_a_result_that_says_so(
+    encoder_folder, glue_folder, tmp_path, capsys
+):
+    out = tmp_path / "glue"
+    glue(settings(encoder_folder, glue_folder, out, seeds=1, lr=1e30, epochs=3.0))
+    [result] = read_results(out)
+    assert result.failed or result.degenerate
+    assert "SST-2" in capsys.readouterr().out
+
+
+def test_bad_requests_are_refused(encoder_folder, glue_folder, tmp_path):
+    chosen = settings(encoder_folder, glue_folder, tmp_path / "out")
+    with pytest.raises(UserError, match="task cloa"):
+        glue(replace(chosen, tasks="cloa"))
+    with pytest.raises(UserError, match="no GLUE folder"):
+        glue(replace(chosen, data=tmp_path / "nothing"))
+    with pytest.raises(UserError, match="--length does not fit"):
+        glue(replace(chosen, length=4096))
+    with pytest.raises(UserError, match="--epochs is out of range"):
+        glue(replace(chosen, epochs=-1.0))
+    assert task_names("sts,sst-2") == ["stsb", "sst2"]
+
+
+def test_submission_is_made_from_the_best_runs(
+    encoder_folder, glue_folder, tmp_path, monkeypatch, capsys
+):
+    out, target = tmp_path / "glue", tmp_path / "submission.zip"
+    chosen = {"seeds": 1, "epochs": 1.0, "train_limit": 64}
+    glue(settings(encoder_folder, glue_folder, out, tasks="cola,mnli", **chosen))
+    asked = GlueSubmit(results=out, data=glue_folder, out=target)
+    with pytest.raises(UserError, match="not one prediction for each test row"):
+        glue_submit(asked)  # the real test files have more rows
+    assert not target.exists()
+    tiny = {
+        name: wanted._replace(rows=12 if name == "AX.tsv" else 20)
+        for name, wanted in submit.FILES.items()
+    }
+    monkeypatch.setattr(submit, "FILES", tiny)
+    with pytest.raises(UserError, match=r"RTE\.tsv") as caught:
+        glue_submit(asked)
+    assert "would be rejected" in str(caught.value)
+    glue(settings(encoder_folder, glue_folder, out, tasks="all", **chosen))
+    glue_submit(asked)
+    said = capsys.readouterr().out
+    assert "complete" in said
+    assert "WNLI.tsv: no predictions, filled" in said
+    with zipfile.ZipFile(target) as archive:
+        assert set(archive.namelist()) == set(tiny)
+        lines = archive.read("MNLI-mm.tsv").decode().splitlines()
+    assert lines[0] == "index\tprediction"
+    assert len(lines) == 21
+    assert {line.split("\t")[1] for line in lines[1:]} <= set(TASKS["mnli"].labels)
+
+
+def test_comparison_pairs_the_seeds(done, electrify):
+    said = electrify("glue", "compare", done, done).stdout
+    assert "SST-2" in said
+    assert "0.0" in said
+
+
+def test_search_goes_on_where_it_stopped(encoder_folder, glue_folder, tmp_path, capsys):
+    pytest.importorskip("optuna")
+    from electrify.finetuning.search import Search, search
+
+    chosen = Search(
+        model=str(encoder_folder),
+        data=glue_folder,
+        out=tmp_path / "search",
+        task="sst2",
+        trials=2,
+        train_limit=16,
+        length=32,
+    )
+    search(chosen)
+    first = capsys.readouterr().out
+    assert first.count("trial ") == 3
+    search(replace(chosen, trials=3))
+    second = capsys.readouterr().out
+    assert "trial 2:" in second
+    assert "trial 1:" not in second
+    assert "electrify glue" in second
+
+
+def test_scores_are_those_of_the_outputs_that_are_kept(done, glue_folder):
+    labels = read_split(glue_folder, TASKS["sst2"], "dev").labels
+    said = read_outputs(done / "jobs/sst2-0")["dev"].argmax(axis=1)
+    [result] = [r for r in read_results(done) if (r.task, r.seed) == ("sst2", 0)]
+    assert result.scores["dev"]["accuracy"] == np.mean(said == labels)

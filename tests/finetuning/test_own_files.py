@@ -1,0 +1,101 @@
+"""Tables as people have them."""
+
+import bz2
+import gzip
+import json
+
+import pytest
+
+from electrify.errors import UserError
+from electrify.finetuning.own_files import read_table, read_text, written
+
+
+def table(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_table(path, read_text(path))
+
+
+def refused(tmp_path, name, content) -> str:
+    with pytest.raises(UserError) as error:
+        table(tmp_path, name, content)
+    assert str(tmp_path / name) in error.value.what
+    return str(error.value)
+
+
+def test_csv_by_rfc_4180(tmp_path):
+    content = 'text,label\r\n"a, ""b""\r\nc",x\r\nplain "quote",y\r\n'
+    found = table(tmp_path, "a.csv", content)
+    assert found.header == ["text", "label"]
+    assert found.rows == [['a, "b"\r\nc', "x"], ['plain "quote"', "y"]]
+    assert found.lines == [2, 4]
+    assert found.column("label") == ["x", "y"]
+
+
+def test_tsv_has_no_quotes(tmp_path):
+    """As in GLUE, where a sentence may begin with a quotation mark that is never closed."""
+    found = table(tmp_path, "a.tsv", 'text\tlabel\n"open\t0\n""both""\t1\n')
+    assert found.rows == [['"open', "0"], ['""both""', "1"]]
+    assert found.lines == [2, 3]
+
+
+def test_tsv_whose_header_is_quoted_is_quoted(tmp_path):
+    found = table(tmp_path, "a.tsv", '"text"\t"label"\n"a\tb\n""c"""\t"0"\n')
+    assert found.header == ["text", "label"]
+    assert found.rows == [['a\tb\n"c"', "0"]]
+
+
+def test_json_lines(tmp_path):
+    found = table(tmp_path, "a.jsonl", '{"text": "a", "label": 1}\n\n{"label": 2, "more": [1]}\n')
+    assert found.header == ["text", "label", "more"]
+    assert found.rows == [["a", 1, None], [None, 2, [1]]]
+    assert found.lines == [1, 3]
+
+
+def test_packed_marked_and_with_blank_lines_at_the_end(tmp_path):
+    content = "\ufefftext,label\r\n한국어\u2028,0\r\n\r\n\n".encode()
+    for name, data in (("a.csv", content), ("a.csv.gz", gzip.compress(content)), ("a.CSV.bz2", bz2.compress(content))):  # fmt: skip
+        found = table(tmp_path, name, data)
+        assert found.header == ["text", "label"]
+        assert found.rows == [["한국어\u2028", "0"]]
+
+
+BAD = {
+    "empty": ("a.csv", "", "is empty"),
+    "blank": ("a.tsv", " \n\n", "is empty"),
+    "header alone": ("a.csv", "text,label\n", "has no rows"),
+    "ragged": ("a.csv", "text,label\na,1\nb\n", "line 3: not as many cells"),
+    "too many": ("a.tsv", "text\tlabel\na\t1\t2\n", "line 2: not as many cells"),
+    "blank within": ("a.csv", "text,label\na,1\n\nb,1\n", "line 3: not as many cells"),
+    "same names": ("a.csv", "text,text\na,b\n", "line 1: two columns have the same name"),
+    "no UTF-8": ("a.csv", b"text,label\na,1\n\xe9,2\n", "line 3: no UTF-8"),
+    "UTF-16": ("a.csv", "text,label\na,1\n".encode("utf-16"), "line 1: no UTF-8"),
+    "1 MB": ("a.tsv", f"text\tlabel\na\t1\n{'x' * 1_000_000}\t1\n", "line 3: a cell of more than"),
+    "1 MB in CSV": ("a.csv", f'text,label\n"{"x" * 1_000_000}",1\n', "line 2: a cell of more than"),
+    "1 MB in JSON": ("a.jsonl", json.dumps({"text": "x" * 1_000_000}), "line 1: a cell of more"),
+    "open quote": ("a.csv", 'text,label\na,1\n"b,2\nc,3\n', "line 3: no CSV"),
+    "no JSON": ("a.jsonl", '{"text": "a"}\n{"text": \n', "line 2: no JSON"),
+    "a list": ("a.jsonl", '{"text": "a"}\n["b"]\n', "line 2: no JSON object"),
+    "deep": ("a.jsonl", "[" * 100_000, "line 1: no JSON"),
+    "cut": ("a.csv.gz", gzip.compress(b"text,label\n" * 9)[:-9], "cannot be read to its end"),
+    "format": ("a.xlsx", "PK", "in no known format"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused_with_their_line(name, tmp_path):
+    file, content, what = BAD[name]
+    assert what in refused(tmp_path, file, content)
+
+
+def test_a_cell_of_the_most_characters_is_read(tmp_path):
+    assert len(table(tmp_path, "a.csv", f"text,label\n{'x' * 100_000},1\n").rows[0][0]) == 100_000
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_what_is_written_is_read_again(suffix, tmp_path):
+    rows = [['a "b", c', "0.5"], ["한국어\nd\te", "1"]]
+    found = table(tmp_path, f"a{suffix}", written(["text", "label"], rows, suffix))
+    if suffix == ".tsv":
+        rows[1][0] = "한국어 d e"
+    assert found.rows == rows

@@ -1,0 +1,172 @@
+"""What a model says of new files."""
+
+import csv
+import gzip
+import json
+
+import pytest
+import torch
+from tests.finetuning.conftest import rows
+from tests.finetuning.own_files import WRITERS, tagged, tuner
+
+from electrify.commit import read_json
+from electrify.errors import UserError
+from electrify.finetuning.predict import Predict, predict
+
+
+@pytest.fixture(scope="module")
+def tuned(encoder_folder, tmp_path_factory):
+    return tuner(encoder_folder, tmp_path_factory.mktemp("tuned"))
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_scores_of_the_development_file_are_those_of_training(kind, tuned, tmp_path, capsys):
+    """The exported model, read anew from disk, in other batches."""
+    chosen, out = tuned(kind), tmp_path / "said.jsonl"
+    capsys.readouterr()
+    predict(Predict(chosen.out, chosen.dev, out, batch_size=7, device="cpu"))
+    scores, where = capsys.readouterr().out.splitlines()
+    said = {pair.split()[0]: float(pair.split()[1]) for pair in scores.split(",")}
+    (seed,) = read_json(chosen.out / "result.json")["seeds"]
+    assert said == pytest.approx(seed["scores"], rel=1e-3, abs=1e-4)
+    assert where == str(out)
+
+
+def test_classes_as_csv_with_the_columns_of_the_file(tuned, tmp_path, capsys):
+    chosen = tuned("classes")
+    out = tmp_path / "said.csv"
+    predict(Predict(chosen.out, chosen.dev, out, device="cpu"))
+    with chosen.dev.open() as given, out.open() as said:
+        for before, after in zip(csv.DictReader(given), csv.DictReader(said), strict=True):
+            assert [*after] == [
+                "text",
+                "label",
+                "prediction",
+                "probability_bad",
+                "probability_good",
+            ]
+            assert (after["text"], after["label"]) == (before["text"], before["label"])
+            bad, good = float(after["probability_bad"]), float(after["probability_good"])
+            assert bad + good == pytest.approx(1)
+            assert after["prediction"] == ("good" if good > bad else "bad")
+
+
+def test_a_file_without_labels(tuned, tmp_path, capsys):
+    new = tmp_path / "new.tsv"
+    new.write_text("text\nkata lodi mita\npeta lodi mita\n")
+    out = tmp_path / "deeper/said.jsonl.gz"
+    done = tuned("classes").out
+    capsys.readouterr()
+    predict(Predict(done, new, out, device="cpu"))
+    assert capsys.readouterr().out == f"{out}\n"
+    said = [json.loads(line) for line in gzip.decompress(out.read_bytes()).splitlines()]
+    assert [one["prediction"] for one in said] == ["good", "bad"]
+    assert said[0]["text"] == "kata lodi mita"
+    assert set(said[0]["probabilities"]) == {"good", "bad"}
+
+
+def test_scores_to_the_terminal_in_the_form_of_the_file(tuned, tmp_path, capsys):
+    new = tmp_path / "new.csv"
+    new.write_text('sentence,note\nkata lodi mita,"a, b"\npeta lodi mita,c\n')
+    done = tuned("score").out
+    capsys.readouterr()
+    predict(Predict(done, new, device="cpu"))
+    header, high, low = csv.reader(capsys.readouterr().out.splitlines())
+    assert header == ["sentence", "note", "prediction"]
+    assert high[:2] == ["kata lodi mita", "a, b"]
+    assert float(high[2]) - float(low[2]) > 250
+
+
+def test_tags_in_every_form(tuned, tmp_path, capsys):
+    chosen, sentences = tuned("tags"), tagged(5, 9)
+    new = tmp_path / "new.txt"
+    new.write_text("\n".join("\n".join(words) + "\n" for words, _ in sentences))
+    capsys.readouterr()
+    predict(Predict(chosen.out, new, device="cpu"))
+    found = capsys.readouterr().out
+    blocks = [[line.split("\t") for line in block.splitlines()] for block in found.split("\n\n")]
+    assert [[word for word, _ in block] for block in blocks] == [words for words, _ in sentences]
+    assert [[tag for _, tag in block] for block in blocks] == [tags for _, tags in sentences]
+    predict(Predict(chosen.out, new, tmp_path / "a.jsonl", device="cpu"))
+    said = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [(one["tokens"], one["prediction"]) for one in said] == sentences
+    predict(Predict(chosen.out, tmp_path / "a.jsonl", tmp_path / "a.csv", device="cpu"))
+    first = (tmp_path / "a.csv").read_text().splitlines()[:2]
+    assert first == ["sentence,token,prediction", f"1,{sentences[0][0][0]},{sentences[0][1][0]}"]
+
+
+def test_words_past_the_length_are_outside_and_counted(tuned, tmp_path, capsys):
+    new = tmp_path / "new.jsonl"
+    new.write_text(
+        '{"tokens": ["kata", "kata", "kata", "kata"], "tags": ["B-LOC", "B-LOC", "O", "O"]}'
+    )
+    predict(Predict(tuned("tags").out, new, tmp_path / "a.jsonl", length=4, device="cpu"))
+    said = json.loads((tmp_path / "a.jsonl").read_text())
+    assert said["prediction"] == ["B-LOC", "B-LOC", "O", "O"]
+    assert "2 words do not fit into 4 tokens" in capsys.readouterr().out
+
+
+def test_columns_are_those_of_training_or_named(encoder_folder, tuned, tmp_path, capsys):
+    """A model for pairs takes its own columns before usual ones."""
+    new = tmp_path / "new.jsonl"
+    some = [{"text": "x", "premise": a, "hypothesis": b, "label": y} for a, b, y in rows(9, 8)]
+    new.write_text("".join(json.dumps(one) + "\n" for one in some))
+    predict(Predict(tuned("pairs").out, new, tmp_path / "a.jsonl", device="cpu"))
+    assert "accuracy 1.0" in capsys.readouterr().out
+    new.write_text(new.read_text().replace("premise", "one").replace("hypothesis", "other"))
+    named = {"text": "one", "pair": "other"}
+    predict(Predict(tuned("pairs").out, new, tmp_path / "a.jsonl", **named, device="cpu"))
+    assert "accuracy 1.0" in capsys.readouterr().out
+
+
+def test_labels_the_model_does_not_know_are_no_hindrance(tuned, tmp_path, capsys):
+    new = tmp_path / "new.csv"
+    new.write_text("text,label\nkata,good\nlodi,ugly\n")
+    predict(Predict(tuned("classes").out, new, tmp_path / "a.csv", device="cpu"))
+    assert "no scores: " in (said := capsys.readouterr().out)
+    assert "line 3" in said
+    assert "'ugly'" in said
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 3
+
+
+def test_any_classifier_of_transformers_will_do(encoder_folder, tmp_path, capsys):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    torch.manual_seed(0)
+    network = AutoModelForSequenceClassification.from_pretrained(
+        encoder_folder, num_labels=3, id2label={0: "a", 1: "b", 2: "c"}
+    ).eval()
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
+    network.save_pretrained(tmp_path / "theirs")
+    tokenizer.save_pretrained(tmp_path / "theirs")
+    new = tmp_path / "new.tsv"
+    new.write_text("text\nkata lodi\n" + "kata " * 90 + "\n")
+    predict(Predict(tmp_path / "theirs", new, tmp_path / "a.jsonl", device="cpu"))
+    assert "1 texts do not fit into 64 tokens" in capsys.readouterr().out
+    for line in (tmp_path / "a.jsonl").read_text().splitlines():
+        one = json.loads(line)
+        inputs = tokenizer(one["text"], return_tensors="pt", truncation=True, max_length=64)
+        share = network(**inputs).logits.softmax(-1)[0].tolist()
+        assert one["probabilities"] == pytest.approx(dict(zip("abc", share, strict=True)), abs=1e-6)
+
+
+def test_bad_requests_are_refused(encoder_folder, tuned, tmp_path):
+    new = tmp_path / "new.csv"
+    new.write_text("text\nkata\n")
+    done = tuned("classes").out
+    for model, file, changes, what in (
+        (encoder_folder, new, {}, "is no model for classes"),
+        (tmp_path, new, {}, "is no model that transformers loads"),
+        (done, tmp_path / "missing.csv", {}, "cannot be opened"),
+        (done, new, {"out": tmp_path / "a.xlsx"}, "is in no known format"),
+        (done, new, {"out": new}, "--out is the file to read"),
+        (done, new, {"text": "other"}, "line 1: no column 'other'"),
+        (done, new, {"batch_size": 0}, "--batch-size is out of range"),
+        (done, new, {"length": -1}, "--length is out of range"),
+        (tuned("tags").out, tmp_path / "b.jsonl", {}, "line 1: no key 'tokens'"),
+    ):
+        (tmp_path / "b.jsonl").write_text('{"text": "a"}')
+        with pytest.raises(UserError) as error:
+            predict(Predict(model, file, **changes))
+        assert what in error.value.what
+    assert new.read_text() == "text\nkata\n"

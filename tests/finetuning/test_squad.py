@@ -1,0 +1,189 @@
+"""`electrify squad` end to end on a tiny encoder that learns a few questions by heart."""
+
+import json
+
+import pytest
+import torch
+from tests.finetuning.squad_files import paragraphs, write_squad
+from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
+
+from electrify.cli import main
+from electrify.errors import UserError
+from electrify.finetuning import squad as command
+from electrify.finetuning.fit import Fit
+from electrify.finetuning.squad import Squad, squad
+from electrify.finetuning.squad_data import read_questions
+from electrify.finetuning.squad_metrics import scores
+
+BY_HEART = Fit(lr=5e-3, epochs=60, batch_size=8, layer_decay=1.0, optimizer="adamw")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Both versions, the same questions to learn and to answer."""
+    made = tmp_path_factory.mktemp("squad")
+    for version in ("1.1", "2.0"):
+        content = paragraphs(10, unanswerable=version == "2.0")
+        write_squad(made / f"train-v{version}.json.xz", content, version)
+        write_squad(made / f"dev-v{version}.json", content, version)
+    return made
+
+
+def loaded(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def answered(folder, encoder_folder, tmp_path_factory):
+    """The settings and the output of one run for each head, with windows that share the context."""
+    made = {}
+    for head, version in (("simple", "1.1"), ("official", "2.0")):
+        out = tmp_path_factory.mktemp("out") / head
+        settings = Squad(
+            str(encoder_folder), folder, out, version, head, BY_HEART, length=24, stride=6
+        )
+        squad(settings)
+        made[head] = settings
+    return made
+
+
+@pytest.mark.parametrize("head", ["simple", "official"])
+def test_a_few_questions_are_learned_by_heart(answered, head):
+    settings = answered[head]
+    result = loaded(settings.out / "result.json")
+    assert result["scores"]["f1"] > 90
+    assert result["train"]["windows"] > result["train"]["questions"]
+    questions = read_questions(settings.data / f"dev-v{settings.version}.json", settings.version)
+    predictions = loaded(settings.out / "predictions.json")
+    assert list(predictions) == [question.id for question in questions]
+    # the scores are those of the answers written, as the evaluation script would find
+    found = scores(questions, predictions, settings.version)
+    assert 100 * sum(found.exact) / len(questions) == pytest.approx(result["scores"]["exact"])
+    assert 100 * sum(found.f1) / len(questions) == pytest.approx(result["scores"]["f1"])
+    best = loaded(settings.out / "nbest_predictions.json")
+    assert list(best) == list(predictions)
+    for number, entries in best.items():
+        assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
+        assert predictions[number] in (entries[0]["text"], "")
+    assert not (settings.out / ".parts").exists()
+
+
+def test_questions_without_an_answer_have_higher_odds(answered):
+    settings = answered["official"]
+    odds = loaded(settings.out / "null_odds.json")
+    questions = read_questions(settings.data / "dev-v2.0.json", "2.0")
+    with_answer = [odds[q.id] for q in questions if not q.impossible]
+    without = [odds[q.id] for q in questions if q.impossible]
+    assert sum(without) / len(without) > sum(with_answer) / len(with_answer) + 1
+    result = loaded(settings.out / "result.json")
+    assert result["null_threshold"] == -2.75
+    assert result["scores"]["best_exact"] >= result["scores"]["exact"]
+    assert result["scores"]["HasAns_total"] == result["scores"]["NoAns_total"] == 10
+    predictions = loaded(settings.out / "predictions.json")
+    assert all((predictions[name] == "") == (odds[name] > -2.75) for name in odds)
+    assert not (answered["simple"].out / "null_odds.json").exists()
+
+
+def test_transformers_loads_the_simple_model_and_answers_alike(answered):
+    settings = answered["simple"]
+    network = AutoModelForQuestionAnswering.from_pretrained(settings.out / "model").eval()
+    tokenizer = AutoTokenizer.from_pretrained(settings.out / "model")
+    predictions = loaded(settings.out / "predictions.json")
+    agree = 0
+    for question in read_questions(settings.data / "dev-v1.1.json", "1.1"):
+        row = tokenizer(
+            question.text, question.context, return_tensors="pt", return_offsets_mapping=True
+        )
+        offsets = row.pop("offset_mapping")[0].tolist()
+        with torch.no_grad():
+            output = network(**row)
+        context = row["token_type_ids"][0].bool() & (row["input_ids"][0] != tokenizer.sep_token_id)
+        start, end = (
+            int(logits[0].masked_fill(~context, -1e4).argmax())
+            for logits in (output.start_logits, output.end_logits)
+        )
+        text = question.context[offsets[start][0] : offsets[end][1]]
+        agree += text == predictions[question.id]
+    assert agree >= 14  # of 20; here the context is in one window, there in several
+
+
+def test_the_official_model_is_a_body_and_a_head(answered):
+    folder = answered["official"].out / "model"
+    assert AutoModel.from_pretrained(folder).config.hidden_size == 32
+    assert (folder / "head.safetensors").exists()
+
+
+def test_a_finished_result_is_shown_again_and_other_settings_are_refused(
+    answered, capsys, monkeypatch
+):
+    settings = answered["simple"]
+    monkeypatch.setattr(command, "fit", None)  # nothing is fitted again
+    before = (settings.out / "result.json").stat().st_mtime_ns
+    squad(settings)
+    shown = capsys.readouterr().out
+    assert f"{loaded(settings.out / 'result.json')['scores']['f1']:.2f}" in shown
+    assert (settings.out / "result.json").stat().st_mtime_ns == before
+    other = Squad(settings.model, settings.data, settings.out, "1.1", fit=BY_HEART, seed=1)
+    with pytest.raises(UserError, match="seed: 0 there, 1 here"):
+        squad(other)
+
+
+def test_a_run_killed_after_learning_does_not_learn_again(
+    folder, encoder_folder, tmp_path, monkeypatch
+):
+    short = Fit(epochs=1, batch_size=8)
+    settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
+    whole = command.decode
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "decode", killed)
+    with pytest.raises(KeyboardInterrupt):
+        squad(settings)
+    monkeypatch.setattr(command, "decode", whole)
+    monkeypatch.setattr(command, "fit", None)
+    squad(settings)
+    again = tmp_path / "again"
+    monkeypatch.undo()
+    squad(Squad(str(encoder_folder), folder, again, "1.1", fit=short, length=24))
+    for name in ("predictions.json", "nbest_predictions.json"):
+        assert (again / name).read_bytes() == (settings.out / name).read_bytes()
+
+
+def test_shares_limits_and_simple_2_0(folder, encoder_folder, tmp_path):
+    short = Fit(epochs=1, batch_size=8)
+    settings = Squad(
+        str(encoder_folder), folder, tmp_path / "out", "2.0", fit=short, length=24,
+        train_share=0.5, dev_limit=5, null_threshold=1e9,
+    )  # fmt: skip
+    squad(settings)
+    result = loaded(settings.out / "result.json")
+    assert result["train"]["questions"] == 10
+    assert result["scores"]["total"] == 5
+    predictions = loaded(settings.out / "predictions.json")
+    assert len(predictions) == len(loaded(settings.out / "null_odds.json")) == 5
+    assert all(predictions.values())  # no odds are that high
+
+
+def test_bad_input_leaves_no_folder_behind(folder, encoder_folder, tmp_path):
+    out = tmp_path / "out"
+    for fields, said in (
+        ({"version": "auto"}, "several versions"),
+        ({"version": "1.1", "length": 4}, "no room"),
+        ({"version": "1.1", "train_share": 2.0}, "no share"),
+        ({"version": "1.1", "fit": Fit(epochs=0)}, "--epochs"),
+        ({"version": "1.1", "dev_limit": -1}, "--dev-limit"),
+    ):
+        with pytest.raises(UserError, match=said):
+            squad(Squad(str(encoder_folder), folder, out, **fields))
+    assert not out.exists()
+
+
+def test_the_command_line(capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        main(["squad", "--help"])
+    assert "--train-share" in capsys.readouterr().out
+    nowhere = str(tmp_path / "none")
+    assert main(["squad", "model", "--data", nowhere, "--out", nowhere, "--lr", "1e-3"]) == 2
+    assert "no such folder" in capsys.readouterr().err

@@ -1,0 +1,220 @@
+"""Tables hold what they are made of, in all four ways of writing."""
+
+import csv
+import io
+import re
+
+import pytest
+
+from electrify.finetuning import stats, table
+from electrify.finetuning.published import published
+from electrify.finetuning.results import Result
+from electrify.finetuning.tasks import TASKS
+
+
+def results(value=0.8, seeds=3, names=None, **fields):
+    found = []
+    for name in names or [task.name for task in TASKS.values() if task.averaged]:
+        for seed in range(seeds):
+            scores = {"dev": dict.fromkeys(TASKS[name].metrics, value + seed / 100)}
+            if name == "mnli":
+                scores["dev_mismatched"] = {"accuracy": value}
+            rows = {"train_rows": TASKS[name].train_rows} | fields
+            found.append(Result(name, seed, "paper", scores, **rows))
+    return found
+
+
+def marked():
+    """Eight tasks with a degenerate run, a failed one and a training file that is not official."""
+    found = results()
+    found[0] = found[0]._replace(degenerate="one class only")
+    found[3] = Result("sst2", 0, "paper", failed="loss is not a number")
+    return [r._replace(train_rows=26_433) if r.task == "mnli" else r for r in found]
+
+
+def cell(made, row, column):
+    (number,) = [n for n, name in enumerate(made.columns) if name == column]
+    (found,) = [cells[number] for cells in made.rows if cells[0].text == row]
+    return found
+
+
+def notes_of(made, found):
+    return [made.notes[mark - 1] for mark in found.marks]
+
+
+def test_our_row_beside_published_ones():
+    made = table.beside_published({"ours": marked()}, published("dev"), "mean")
+    assert made.rows[0][0].text == "ours"
+    assert len(made.rows) == 1 + len(published("dev"))
+    assert cell(made, "ours", "CoLA").content == pytest.approx(81)
+    assert cell(made, "ours", "SST-2").content == pytest.approx(81.5)  # of two, one failed
+    low, high = cell(made, "ours", "RTE").interval
+    assert 80 <= low < 81 < high <= 82
+    assert cell(made, "ours", "average of 8 tasks").content == pytest.approx((7 * 81 + 81.5) / 8)
+    assert cell(made, "ELECTRA-Base", "RTE").content == 82.7
+    assert cell(made, "ELECTRA-Small-OWT", "average of 8 tasks").text == "80.4"
+    assert cell(made, "DistilBERT", "CoLA").text == "–"
+    assert cell(made, "DistilBERT", "average of 8 tasks").text == "–"
+
+
+def test_footnotes():
+    made = table.beside_published({"ours": marked()}, published("dev"), "mean")
+    assert notes_of(made, cell(made, "ours", "model")) == [
+        "dev, mean of 2–3 seeds, preset paper; 95 % bootstrap interval of the mean"
+    ]
+    assert notes_of(made, cell(made, "ours", "CoLA")) == [
+        "CoLA: seed 0 degenerate (one class only), counted"
+    ]
+    assert notes_of(made, cell(made, "ours", "SST-2")) == [
+        "SST-2: seed 0 failed (loss is not a number), without a score"
+    ]
+    assert notes_of(made, cell(made, "ours", "MNLI")) == [
+        "MNLI: trained on 26,433 rows, the official file has 392,702: not comparable"
+    ]
+    assert cell(made, "ours", "RTE").marks == ()
+    (note,) = notes_of(made, cell(made, "ELECTRA-Small-OWT", "model"))
+    assert note.startswith("dev, median of many seeds; google-research/electra")
+    assert len(set(made.notes)) == len(made.notes)
+
+
+def test_the_median_is_shown_where_it_is_asked_for():
+    lowest = Result("cola", 2, "paper", {"dev": {"mcc": 0.0}}, train_rows=8551)
+    found = [*results(names=["cola"], seeds=2), lowest]
+    made = table.beside_published({"ours": found}, [], "median")
+    assert cell(made, "ours", "CoLA").content == pytest.approx(80)
+    assert "dev, median of 3 seeds" in made.notes[0]
+
+
+def test_a_missing_task_leaves_the_average_out_and_is_named():
+    made = table.beside_published({"ours": results(names=["cola", "rte"])}, [], "mean")
+    average = cell(made, "ours", "average of 8 tasks")
+    assert average.text == "–"
+    (note,) = notes_of(made, average)
+    assert note == "no average of ours: without SST-2, MRPC, STS-B, QQP, MNLI, QNLI"
+
+
+def test_wnli_has_a_column_only_if_it_was_run():
+    assert "WNLI" not in table.beside_published({"ours": results()}, []).columns
+    made = table.beside_published(
+        {"ours": results() + results(0.5, names=["wnli"])}, published("dev")
+    )
+    assert cell(made, "ours", "WNLI").content == pytest.approx(51)
+    assert cell(made, "ELECTRA-Base", "WNLI").text == "–"
+    assert cell(made, "ours", "average of 8 tasks").content == pytest.approx(81)
+
+
+def test_by_seed():
+    made = table.by_seed(marked())
+    row = dict(zip(made.columns, next(r for r in made.rows if "RTE" in r[0].text), strict=True))
+    assert {name: row[name].text for name in made.columns} == {
+        "task": "RTE accuracy",
+        "n": "3",
+        "mean": "81.0",
+        "median": "81.0",
+        "sd": "1.00",
+        "best": "82.0",
+        "its seed": "2",
+        "seed 0": "80.0",
+        "seed 1": "81.0",
+        "seed 2": "82.0",
+    }
+    failed = next(r for r in made.rows if "SST-2" in r[0].text)
+    assert [c.text for c in failed][-3:] == ["–", "81.0", "82.0"]
+    assert notes_of(made, failed[0]) == [
+        "SST-2: seed 0 failed (loss is not a number), without a score"
+    ]
+
+
+def test_averages_in_words():
+    lines = table.averages(results(0.8, seeds=1), "mean")
+    assert lines[:2] == ["average of 8 tasks: 80.0", "seed-003 style: 80.0"]
+    assert "WNLI is left out" in lines[-1]
+    assert "none, without SST-2" in table.averages(results(names=["cola"]), "mean")[0]
+
+
+def test_a_comparison():
+    found = stats.compare(results(0.80), results(0.81))
+    made = table.differences(found, "a", "b")
+    assert cell(made, "RTE", "difference").content == pytest.approx(1)
+    assert cell(made, "RTE", "p").text == "0.2500"
+    assert cell(made, "overall", "pairs").text == "24"
+    text = table.comparison(found, "a", "b")
+    assert "b less a" in text
+    assert "overall" in text
+
+
+NASTY = "m_1 & 50% {#$^~\\} [x] | <b> *y* `z`"
+
+
+def test_a_terminal_shows_every_number_and_footnote_and_no_markup_is_taken():
+    made = table.beside_published({"[red]name[/red]": marked()}, published("dev"), "mean")
+    text = table.terminal(made, width=160)
+    assert "[red]name[/red]" in text
+    assert "[80.0 82.0]" in text or "[80.3 81.7]" in text
+    assert "80.4" in text
+    for note in made.notes:
+        assert note.split(";")[0] in " ".join(text.split())
+    assert max(map(len, text.split("\n"))) <= 160
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_narrow_terminal_loses_no_number(width):
+    made = table.beside_published({"ours": marked()}, published("dev"), "mean")
+    text = table.terminal(made, width=width)
+    for row in made.rows:
+        for found in row[1:]:
+            assert found.text in text
+    assert "…" not in re.sub(r"88\.0 …", "", text)
+
+
+def test_markdown_has_as_many_cells_in_every_line_and_escapes():
+    made = table.beside_published({NASTY: marked()}, published("dev"), "mean")
+    lines = [line for line in table.markdown(made).split("\n") if line.startswith("|")]
+    counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
+    assert counts == {len(made.columns) + 1}
+    assert len(lines) == len(made.rows) + 2
+    assert r"\| \<b\> \*y\*" in lines[2]
+    assert "<sup>1</sup> dev, mean of" in table.markdown(made)
+
+
+def test_latex_is_booktabs_and_escapes():
+    made = table.beside_published({NASTY: marked()}, published("dev"), "mean")
+    text = table.latex(made)
+    for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"):
+        assert text.count(word) == 1
+    rows = [line for line in text.split("\n") if line.endswith(r"\\")]
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(made.columns) - 1}
+    assert r"m\_1 \& 50\% \{\#\$\textasciicircum{}\textasciitilde{}\textbackslash{}\}" in text
+    assert r"95 \% bootstrap" in text
+    plain = re.sub(r"\\[&%$#_{}\\]", "", text)  # what is left of these is TeX's own
+    assert plain.count("{") == plain.count("}")
+    assert not re.search(r"[%#_^~–]", plain.replace("$\\times$", ""))
+
+
+def test_csv_comes_back():
+    made = table.beside_published({NASTY: marked()}, published("dev"), "mean")
+    rows = list(csv.DictReader(io.StringIO(table.comma_separated(made))))
+    assert len(rows) == len(made.rows)
+    ours = rows[0]
+    assert ours["model"] == NASTY
+    assert float(ours["CoLA"]) == pytest.approx(81)
+    assert 80 <= float(ours["CoLA low"]) < 81 < float(ours["CoLA high"]) <= 82
+    assert "seed 0 failed" in ours["notes"]
+    base = next(row for row in rows if row["model"] == "BERT-base")
+    assert (base["CoLA"], base["CoLA low"]) == ("", "")
+    assert base["notes"].startswith("dev, runs not stated; BERT-of-Theseus")
+
+
+def test_all_is_shown_and_written(tmp_path):
+    text = table.shown(marked(), "mean", "ours")
+    for word in ("by seed", "ELECTRA-Small++", "GLUE: ", "seed-003 style: ", "failed"):
+        assert word in text
+    paths = table.write_tables(tmp_path, marked(), "mean", "ours")
+    assert sorted(p.name for p in paths) == sorted(p.name for p in tmp_path.iterdir())
+    assert {p.suffix for p in paths} == {".md", ".tex", ".csv"}
+    assert "| ours" in (tmp_path / "glue.md").read_text()
+
+
+def test_no_minus_zero():
+    assert table.Cell(-0.01, (-0.02, 0.5)).text == "0.0"
+    assert table.Cell(-0.01, (-0.02, 0.5)).bounds == "[0.0 0.5]"

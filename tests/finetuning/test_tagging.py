@@ -1,0 +1,211 @@
+"""Words and their tags, as files and as tokens."""
+
+import builtins
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from electrify.errors import UserError
+from electrify.finetuning.encoder import encode, load_network, open_encoder
+from electrify.finetuning.head import Examples
+from electrify.finetuning.own_data import Columns
+from electrify.finetuning.own_task import Problem, fields_of, prepare
+from electrify.finetuning.tagging import (
+    UNTAGGED,
+    Sentences,
+    Tagger,
+    entity_scores,
+    first_tokens,
+    is_tagged,
+    read_sentences,
+    tag_numbers,
+    tags_of,
+)
+
+CONLL = """-DOCSTART- -X- O O
+
+EU NNP I-NP B-ORG
+rejects VBZ I-VP O
+
+Peter NNP I-NP B-PER
+Blackburn NNP I-NP I-PER
+"""
+
+
+def read(tmp_path, name, content, named=None):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    return read_sentences(path, content, named or Columns())
+
+
+def test_conll_files_are_read(tmp_path):
+    found = read(tmp_path, "a.txt", CONLL)
+    assert found.words == [["EU", "rejects"], ["Peter", "Blackburn"]]
+    assert found.tags == [["B-ORG", "O"], ["B-PER", "I-PER"]]
+    assert [found.line(1, word) for word in (0, 1)] == [6, 7]
+    assert tags_of(found) == ("B-ORG", "B-PER", "I-PER", "O")
+    assert [some.tolist() for some in tag_numbers(found, tags_of(found))] == [[0, 3], [1, 2]]
+
+
+def test_tabs_blanks_and_chosen_columns(tmp_path):
+    tabs = read(tmp_path, "a.tsv", "New York\tB-LOC\r\n  \r\nis\tO\r\n\r\n\r\n")
+    assert (tabs.words, tabs.tags) == ([["New York"], ["is"]], [["B-LOC"], ["O"]])
+    chosen = read(tmp_path, "a.txt", CONLL, Columns("1", "", "2"))
+    assert chosen.tags == [["NNP", "VBZ"], ["NNP", "NNP"]]
+    assert read(tmp_path, "a.txt", "only\nwords\n\nhere\n").tags is None
+
+
+def test_json_lines_are_read(tmp_path):
+    content = (
+        '{"id": 1, "tokens": ["a", "b"], "tags": ["O", "B-X"]}\n{"tokens": ["c"], "tags": ["O"]}\n'
+    )
+    found = read(tmp_path, "a.jsonl", content)
+    assert (found.words, found.tags) == ([["a", "b"], ["c"]], [["O", "B-X"], ["O"]])
+    numbers = read(tmp_path, "a.jsonl", '{"words": ["a", 7], "ner_tags": [0, 3]}\n')
+    assert (numbers.words, numbers.tags) == ([["a", "7"]], [["0", "3"]])
+    assert read(tmp_path, "a.jsonl", '{"tokens": ["a"]}\n').tags is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("a.conll", "a O\n", True),
+        ("a.tsv", "a\tO\n\nb\tO\n", True),
+        ("a.tsv", "text\tlabel\na\t1\n\n", False),
+        ("a.jsonl", '{"tokens": ["a"], "tags": ["O"]}', True),
+        ("a.jsonl", '{"tokens": "a", "label": "O"}', False),
+        ("a.csv", "tokens,tags\na,O\n", False),
+    ],
+)
+def test_tagged_files_are_told_from_tables(name, content, wanted, tmp_path):
+    assert is_tagged(tmp_path / name, content) is wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("a.txt", "a O\nb\n", "line 2: not the 2 columns"),
+        ("a.txt", "a\tO\nb\t\n", "line 2: not the 2 columns"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": []}', "line 1: 'tags' is no list"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": ["O", "O"]}', "line 1: not as many tags as words"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": "b", "tags": ["O"]}', "line 2: "),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [null]}', "line 1: 'tags' is no list"),
+        ("a.jsonl", '{"text": "a"}', "line 1: no key 'tokens'"),
+        ("a.txt", f"a O\n{'x' * 1_000_000} O\n", "line 2: a cell of more than"),
+        ("a.txt", "-DOCSTART- O\n", "no sentences"),
+    ],
+)
+def test_bad_files_are_refused_with_their_line(name, content, what, tmp_path):
+    with pytest.raises(UserError) as error:
+        read(tmp_path, name, content)
+    assert what in error.value.what
+
+
+def test_columns_of_conll_files_are_numbers(tmp_path):
+    for named in (Columns("token"), Columns("", "", "5"), Columns("0")):
+        with pytest.raises(UserError, match="have numbers"):
+            read(tmp_path, "a.txt", CONLL, named)
+
+
+def test_tags_that_cannot_be_learned_are_refused(tmp_path):
+    with pytest.raises(UserError, match="line 1: words without tags"):
+        tags_of(read(tmp_path, "a.txt", "a\nb\n"))
+    with pytest.raises(UserError, match="the same tag"):
+        tags_of(read(tmp_path, "a.txt", "a O\nb O\n"))
+    with pytest.raises(UserError, match="line 4: a label that the training file does not have"):
+        tag_numbers(read(tmp_path, "a.txt", "a O\n\na O\nb B-X\n"), ("O",))
+
+
+def subword_tokenizers():
+    """Byte-level BPE, whose tokens hold the blank before a word or not, and SentencePiece's way."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    for before, letters in (
+        (pre_tokenizers.ByteLevel(add_prefix_space=False), alphabet),
+        (pre_tokenizers.ByteLevel(add_prefix_space=True), alphabet),
+        (pre_tokenizers.Metaspace(), []),
+    ):
+        tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+        tokenizer.pre_tokenizer = before
+        trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>"], initial_alphabet=letters, show_progress=False)  # fmt: skip
+        tokenizer.train_from_iterator(["the cat sat on the mat"] * 9, trainer)
+        yield tokenizer
+
+
+@pytest.mark.parametrize(
+    "tokenizer", list(subword_tokenizers()), ids=["bytes", "prefixed", "metaspace"]
+)
+def test_first_tokens_are_where_words_begin(tokenizer):
+    """What lies between the first tokens of two words is the word."""
+    words = ["the", "cat", "satmat", "en", "thé", "e", "cat"]
+    encoding = tokenizer.encode(" ".join(words))
+    firsts = first_tokens(encoding, words)
+    assert (np.diff(firsts) > 0).all()
+    ends = [*firsts[1:], len(encoding.ids)]
+    for word, start, stop in zip(words, firsts, ends, strict=True):
+        begin, end = encoding.offsets[start][0], encoding.offsets[stop - 1][1]
+        assert " ".join(words)[begin:end].strip() == word
+
+
+def test_first_tokens_of_wordpieces_and_what_is_cut(encoder_folder):
+    encoder = open_encoder(str(encoder_folder))
+    words = ["kata", "\u200b", "kaso", "loso", "kata"]  # the second has no token, the third has two
+    (whole,) = encode(encoder, [" ".join(words)], None, 64)
+    assert whole.tokens == ["[CLS]", "kata", "ka", "##so", "lo", "##so", "kata", "[SEP]"]
+    assert first_tokens(whole, words).tolist() == [1, -1, 2, 4, 6]
+    (cut,) = encode(encoder, [" ".join(words)], None, 6)
+    assert first_tokens(cut, words).tolist() == [1, -1, 2, 4, -1]
+
+
+def test_the_loss_is_that_of_first_tokens_alone(encoder_folder, tmp_path):
+    """Against transformers' own loss with the labels set by hand."""
+    encoder = open_encoder(str(encoder_folder))
+    problem = Problem("tags", ("B-X", "O"))
+    data = Sentences(tmp_path, [["kaso", "loso"], ["kata"]], [["B-X", "O"], ["O"]], [1, 4], True)
+    rows = prepare(problem, data, encoder, 64)
+    batch = rows.collate(np.array([0, 1]))
+    wanted = [[UNTAGGED, 0, UNTAGGED, 1, UNTAGGED, UNTAGGED], [UNTAGGED, 1] + [UNTAGGED] * 4]
+    assert batch.labels_BL.tolist() == wanted
+    from transformers import AutoModelForTokenClassification
+
+    network = load_network(AutoModelForTokenClassification, str(encoder_folder), **fields_of(problem)).eval()  # fmt: skip
+    loss, sums = Tagger(network)(batch, Examples(2.0))
+    theirs = network(batch.ids_BL, attention_mask=batch.attention_BL, labels=batch.labels_BL).loss
+    torch.testing.assert_close(loss, theirs)
+    assert sums["loss"] == loss.detach()
+    assert prepare(problem, data, encoder, 5).cut == 0
+    assert prepare(problem, data, encoder, 4).cut == 1
+
+
+def test_entities_are_scored_by_seqeval():
+    seqeval = pytest.importorskip("seqeval.metrics")
+    gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
+    said = [["B-PER", "I-PER", "O", "O"], ["B-LOC", "B-ORG"]]
+    found = entity_scores(gold, said)
+    assert found == pytest.approx({"f1": 2 / 3, "precision": 2 / 3, "recall": 2 / 3})
+    assert found["f1"] == pytest.approx(seqeval.f1_score(gold, said))
+
+
+def test_mixtures_of_schemes_are_tolerated():
+    """IOB1 begins entities with I-, BILOU ends them with L-; a tag of no scheme is outside."""
+    pytest.importorskip("seqeval.metrics")
+    mixed = [["I-PER", "I-PER", "O", "U-LOC"], ["B-ORG", "L-ORG", "NOUN"]]
+    plain = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "I-ORG", "O"]]
+    assert entity_scores(mixed, plain)["f1"] == 1
+    assert entity_scores(plain, mixed)["f1"] == 1
+    assert entity_scores([["O"]], [["O"]])["f1"] == 0
+
+
+def test_a_missing_seqeval_is_said(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.startswith("seqeval"):
+            raise ImportError("No module named 'seqeval'")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError) as error:
+        entity_scores([["O"]], [["O"]])
+    assert 'pip install "electrify[finetune]"' in error.value.fix
