@@ -7,6 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.finetuning.own_files import FAST, WRITERS, settings, tagged, tuner
+from tests.models.test_architectures import SEEN, each
+from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
 
 from electrify.cli import main
 from electrify.commit import read_json
@@ -15,6 +17,7 @@ from electrify.finetuning import finetune as module
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.finetune import best_of, finetune
 from electrify.finetuning.own_task import Problem, unscale
+from electrify.finetuning.predict import Predict, predict
 
 SAID = {
     "classes": "2 classes (bad, good); labels are words",
@@ -80,17 +83,19 @@ def test_pipelines_run_what_was_made(kind, tuned):
         assert low == pytest.approx(1000, abs=150)
 
 
-def test_scores_come_back_on_their_own_scale():
-    from transformers import ElectraConfig, ElectraForSequenceClassification
+@pytest.mark.parametrize("architecture", each(SEEN))
+def test_scores_come_back_on_their_own_scale(architecture):
+    from transformers import CONFIG_MAPPING, AutoModelForSequenceClassification
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "embedding_size": 16, "num_hidden_layers": 1, "vocab_size": 20}
-    config = ElectraConfig(**sizes, num_attention_heads=2, intermediate_size=16, num_labels=1)
-    network = ElectraForSequenceClassification(config).eval()
-    ids = torch.arange(12).view(2, 6)
-    before = network(ids).logits
+    fields = {**tiny_fields(architecture), "vocab_size": VOCABULARY.size, "pad_token_id": 0}
+    config = CONFIG_MAPPING[architecture](**fields, num_labels=1)
+    network = AutoModelForSequenceClassification.from_config(config).eval()
+    ids_BL = tiny_inputs().ids_BL
+    before_BC = network(ids_BL, attention_mask=torch.ones_like(ids_BL)).logits
     unscale(network, Problem("score", ("score",), centre=-40.0, spread=7.0))
-    torch.testing.assert_close(network(ids).logits, before * 7 - 40)
+    after_BC = network(ids_BL, attention_mask=torch.ones_like(ids_BL)).logits
+    torch.testing.assert_close(after_BC, before_BC * 7 - 40)
 
 
 def test_several_seeds_are_shown_and_the_best_is_kept(encoder_folder, tmp_path, capsys):
@@ -141,6 +146,8 @@ def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_pat
         with pytest.raises(KeyboardInterrupt):
             finetune(chosen)
     assert not (chosen.out / "result.json").exists()
+    with pytest.raises(UserError, match="is not finished"):
+        predict(Predict(chosen.out, chosen.dev))
     assert len(stops) == 2
     first = read_json(chosen.out / ".parts/seed-0/result.json")
     finetune(chosen)

@@ -77,6 +77,12 @@ class Predict:
 def predict(settings: Predict) -> None:
     """Write what the model says; the scores go to the terminal."""
     suffix = _suffix(settings)
+    if (settings.model / ".parts").is_dir():
+        raise UserError(
+            f"{settings.model} is not finished",
+            got="a fine-tuning that was stopped",
+            fix="run the same `electrify finetune` again: it goes on where it stopped",
+        )
     encoder = open_encoder(str(settings.model))
     problem = problem_of(encoder.config, str(settings.model))
     data, table = _read(settings, problem)

@@ -1,0 +1,111 @@
+"""Fine-tuning against a plain loop: `python benchmarks/finetune.py MODEL GLUE [--task cola]`.
+
+ours           examples of like length together, padded to the longest of the batch, our head, our
+               optimizer
+plain          transformers' own head, batches at random, padded to the longest, torch's AdamW
+plain, 128     the same, everything padded to 128 tokens
+
+The same encoder, the same examples, the same dropout, the same number of threads; interleaved.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from side_by_side import measure, report, where
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from electrify.finetuning.encoder import open_encoder
+from electrify.finetuning.glue_data import read_split
+from electrify.finetuning.head import Examples
+from electrify.finetuning.job import Job, build_model, kind_of, training_rows
+from electrify.finetuning.order import Shuffled
+from electrify.finetuning.presets import PRESETS, plan
+from electrify.finetuning.rows import collating
+from electrify.finetuning.tasks import TASKS
+from electrify.recipe import Optimizer
+from electrify.training.layers import layer_scale
+from electrify.training.optim import build_optimizer
+from electrify.training.update import update
+
+BATCH = 32
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("model")
+    asked.add_argument("glue", type=Path)
+    asked.add_argument("--task", default="cola")
+    asked.add_argument("--batches", type=int, default=20)
+    asked.add_argument("--rounds", type=int, default=5)
+    given = asked.parse_args()
+    task = TASKS[given.task]
+    rivals = {
+        "ours": ours(given, task),
+        "plain": plain(given, task, padding="longest"),
+        "plain, 128": plain(given, task, padding="max_length"),
+    }
+    for run in rivals.values():  # warm
+        run(2)
+    rates = measure(
+        {name: lambda run=run: run(given.batches) for name, run in rivals.items()}, given.rounds
+    )
+    print(f"{task.title}, {torch.get_num_threads()} threads, {where()}")
+    report(rates, "ours", "examples/s")
+
+
+def ours(given, task):
+    encoder = open_encoder(given.model)
+    how = plan(PRESETS["paper"], task, encoder.config.hidden_size)
+    job = Job(given.model, given.glue, task.name, 0, "paper", how, Path("unused"))
+    rows = training_rows(encoder, read_split(given.glue, task, "train"), job)
+    model = build_model(job, task).train()
+    shuffled = Shuffled(rows.lengths, BATCH, seed=0)
+    collate = collating(rows, encoder.pad, kind_of(task), how.score_scale)
+    scale = layer_scale(model, how.fit.layer_decay, how.fit.layers)
+    optimizer = build_optimizer(model, Optimizer(lr=1e-5, weight_decay=0.0), scale)
+    state = {"next": 0}
+
+    def run(batches: int) -> float:
+        for _ in range(batches):
+            batch = collate(shuffled[state["next"]].examples)
+            update(model, optimizer, [batch], Examples(len(batch.labels_B)), 1e-5, 1.0)
+            state["next"] += 1
+        return batches * BATCH
+
+    return run
+
+
+def plain(given, task, padding):
+    tokenizer = AutoTokenizer.from_pretrained(given.model)
+    examples = read_split(given.glue, task, "train")
+    model = AutoModelForSequenceClassification.from_pretrained(
+        given.model, num_labels=len(task.labels) or 1
+    ).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    draw = np.random.default_rng(0)
+    dtype = torch.long if task.labels else torch.float32
+
+    def run(batches: int) -> float:
+        for _ in range(batches):
+            some = draw.integers(0, len(examples), BATCH)
+            texts = [[examples.first[i] for i in some]]
+            if examples.second is not None:
+                texts.append([examples.second[i] for i in some])
+            inputs = tokenizer(
+                *texts, truncation=True, max_length=128, padding=padding, return_tensors="pt"
+            )
+            labels = torch.tensor([examples.labels[i] for i in some], dtype=dtype)
+            loss = model(**inputs, labels=labels).loss
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        return batches * BATCH
+
+    return run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""`electrify probe`: scores along the checkpoints of a run."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+from tests.training.conftest import RECIPE
+
+from electrify.errors import UserError
+from electrify.finetuning.probe import Probe, probe
+from electrify.tokens.prepare import Prepare, prepare
+
+
+@pytest.fixture(scope="module")
+def run(docs, vocab, tmp_path_factory, request):
+    folder = tmp_path_factory.mktemp("probe")
+    shards, recipe = folder / "shards", folder / "small.toml"
+    prepare(Prepare(docs=(docs,), tokenizer=str(vocab), length=32, validation=0.1, out=shards))
+    recipe.write_text(RECIPE.replace("steps = 60", "steps = 6\nkeep_percent = [50.0]"))
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "electrify", "pretrain", recipe, "--data", shards]
+    command += ["--out", folder / "run", "--run.keep-last", 1]
+    subprocess.run([str(part) for part in command], check=True, capture_output=True)
+    return folder / "run"
+
+
+def test_every_checkpoint_that_is_kept_gets_its_scores(run, glue_folder, tmp_path, capsys):
+    chosen = Probe(
+        run=run,
+        data=glue_folder,
+        out=tmp_path / "probe",
+        tasks="cola,stsb",
+        seeds=2,
+        epochs=1.0,
+        train_limit=32,
+        length=32,
+    )
+    probe(chosen)
+    said = capsys.readouterr().out
+    assert "CoLA mcc" in said
+    with (tmp_path / "probe/curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["step"] for row in rows} == {"3", "6"}
+    assert len(rows) == 2 * 2 * (1 + 2)  # steps × seeds × metrics
+    before = (tmp_path / "probe/curve.csv").read_bytes()
+    probe(chosen)  # again: nothing is run, the same is shown
+    assert "fine-tuning" not in capsys.readouterr().err
+    assert (tmp_path / "probe/curve.csv").read_bytes() == before
+
+
+def test_a_folder_without_a_run_is_refused(glue_folder, tmp_path):
+    with pytest.raises(UserError):
+        probe(Probe(run=tmp_path / "nothing", data=glue_folder, out=tmp_path / "out"))
+
+
+def test_an_unknown_task_is_refused(run, glue_folder, tmp_path):
+    chosen = Probe(run=run, data=glue_folder, out=tmp_path / "out")
+    with pytest.raises(UserError, match="task nothing"):
+        probe(replace(chosen, tasks="nothing"))
