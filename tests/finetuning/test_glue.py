@@ -118,6 +118,17 @@ def test_killed_it_goes_on_and_ends_the_same(done, encoder_folder, glue_folder, 
     assert mine == [r.scores for r in read_results(done) if r.task == "sst2"]
 
 
+def test_any_task_can_start_from_mnli(encoder_folder, glue_folder, tmp_path):
+    out = tmp_path / "glue"
+    changes = {"tasks": "mrpc", "seeds": 1, "epochs": 1.0, "train_limit": 32, "from_mnli": "mrpc"}
+    chosen = settings(encoder_folder, glue_folder, out, **changes)
+    glue(chosen)
+    assert [r.task for r in read_results(out)] == ["mrpc", "mnli"]
+    assert (out / "jobs/mnli-0/model.safetensors").exists()
+    with pytest.raises(UserError, match="starts_from"):
+        glue(replace(chosen, from_mnli=""))
+
+
 @pytest.mark.parametrize("preset", ["official-code", "seed-004", "seed-003"])
 def test_every_preset_runs_and_chains_start_from_mnli(
     preset, encoder_folder, glue_folder, tmp_path

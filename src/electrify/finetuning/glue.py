@@ -50,6 +50,8 @@ class Tuning:
     """Layer-wise decay of the rate in place of the preset's; 1 for none."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Of matrix products; bf16 is faster where the processor has it."""
+    from_mnli: str = ""
+    """Tasks, with commas, that start from an MNLI model, besides the preset's."""
     length: int = 128
     """Tokens an example has at most."""
     train_limit: int = 0
@@ -82,7 +84,7 @@ def glue(settings: Glue) -> None:
     lock = hold(settings.out / "lock", f"fine-tuning in {settings.out}")
     with lock:
         run_missing(jobs, settings.workers)
-        drop_models(settings.out, kept_for_chains(settings))
+        drop_models(settings.out, sources_of(jobs))
     results = [r for r in read_results(settings.out) if r.task in names]
     aggregate = PRESETS[settings.preset].aggregate
     name = Path(settings.model).name
@@ -138,10 +140,12 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
     fields = ("lr", "epochs", "batch_size", "layer_decay", "precision")
     given = {name: getattr(settings, name) for name in fields}
     changes = {name: value for name, value in given.items() if value is not None}
+    chained = task_names(settings.from_mnli) if settings.from_mnli else []
+    chains = {**preset.chains, **dict.fromkeys(chained, "mnli")}
     wanted = [(name, seed) for name in names for seed in seeds]
-    sources = {preset.chains[name] for name in names if name in preset.chains}
+    sources = {chains[name] for name in names if name in chains}
     wanted += [(source, 0) for source in sorted(sources) if source not in names]
-    wanted.sort(key=lambda pair: pair[0] in preset.chains)
+    wanted.sort(key=lambda pair: pair[0] in chains)
     jobs = []
     for name, seed in wanted:
         for split in ("train", "dev"):
@@ -149,7 +153,7 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
                 glue_data.read_split(settings.data, TASKS[name], split)
         how = plan(
             preset, TASKS[name], encoder.config.hidden_size, settings.length, changes, settings.head
-        )
+        )._replace(starts_from=chains.get(name, ""))
         start = settings.out / "jobs" / f"{how.starts_from}-0" / "model.safetensors"
         jobs.append(
             Job(
@@ -177,7 +181,8 @@ def _threads(workers: int) -> int:
 
 def run_missing(jobs: Sequence[Job], workers: int) -> None:
     """Run what is not finished; those that start from another job's model after that one."""
-    missing = [job for job in jobs if not finished(job)]
+    sources = sources_of(jobs)
+    missing = [job for job in jobs if not finished(job, weights_wanted=job.name in sources)]
     if not missing:
         return
     done = len(jobs) - len(missing)
@@ -204,7 +209,7 @@ def _waves(jobs: Sequence[Job]) -> list[list[Job]]:
     return [wave for wave in ([j for j in jobs if not j.starts_from], chained) if wave]
 
 
-def finished(job: Job) -> bool:
+def finished(job: Job, weights_wanted: bool = False) -> bool:
     """Whether a job was run before, in just this way; if in another, that is an error."""
     path = job.folder / "result.json"
     if not path.is_file():
@@ -217,12 +222,12 @@ def finished(job: Job) -> bool:
             got=other,
             fix="use the same ones, or another --out; nothing was touched",
         )
-    return not _is_source(job) or (job.folder / "model.safetensors").exists()
+    return not weights_wanted or (job.folder / "model.safetensors").exists()
 
 
-def _is_source(job: Job) -> bool:
-    """Whether other jobs start from this one's model."""
-    return job.seed == 0 and job.task in PRESETS[job.preset].chains.values()
+def sources_of(jobs: Sequence[Job]) -> set[str]:
+    """The names of jobs whose models others start from."""
+    return {job.starts_from.parent.name for job in jobs if job.starts_from is not None}
 
 
 def as_json(value: Any) -> Any:
@@ -256,11 +261,6 @@ def best_jobs(results: Sequence[Result]) -> dict[str, Result]:
         ):
             best[result.task] = result
     return best
-
-
-def kept_for_chains(settings: Tuning) -> set[str]:
-    """The jobs whose models others start from."""
-    return {f"{source}-0" for source in PRESETS[settings.preset].chains.values()}
 
 
 def drop_models(out: Path, keep: set[str]) -> None:

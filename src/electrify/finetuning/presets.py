@@ -108,7 +108,7 @@ class Plan(NamedTuple):
     length: int
     score_scale: float
     doubled: bool
-    starts_from: str
+    starts_from: str = ""
     """The task whose model it starts from; empty: the encoder itself."""
 
 
@@ -136,5 +136,4 @@ def plan(
         length,
         preset.score_scale,
         preset.doubled and task.symmetric,
-        preset.chains.get(task.name, ""),
     )
