@@ -37,7 +37,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,finetune,cluster,dev]"
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,finetune,report,cluster,dev]"
 	touch $@
 
 clean:

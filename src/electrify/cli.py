@@ -104,9 +104,19 @@ COMMANDS = {
         "electrify.finetuning.predict:predict",
         "electrify predict tuned new.tsv --out predictions.tsv",
     ),
+    "report": Command(
+        "runs and GLUE results as one HTML page",
+        "electrify.reports.report:report",
+        "electrify report run glue --out report.html",
+    ),
+    "inspect": Command(
+        "which tokens of a text a model takes for replaced; --serve: a page to try texts in",
+        "electrify.reports.inspect:inspect",
+        'electrify inspect model "The quick brown fax jumps." --html page.html',
+    ),
     "show": Command(
-        "look at documents or shards, or verify them",
-        "electrify.tokens.show:show",
+        "look at documents, shards or a run, or verify them",
+        "electrify.reports.show_run:show",
         "electrify show shards --count 3",
     ),
 }

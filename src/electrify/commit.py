@@ -146,7 +146,7 @@ def differences(there: Any, here: Any, free: Collection[str] = ()) -> str:
     >>> differences({"run": {"seed": 1, "log": 5}}, {"run": {"seed": 2, "log": 7}}, free={"log"})
     'run.seed: 1 there, 2 here'
     """
-    old, new = _flat(there), _flat(here)
+    old, new = flat(there), flat(here)
     names = [
         name
         for name in sorted(old.keys() | new.keys())
@@ -155,7 +155,12 @@ def differences(there: Any, here: Any, free: Collection[str] = ()) -> str:
     return "; ".join(f"{n}: {old.get(n)} there, {new.get(n)} here" for n in names[:3])
 
 
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of nested tables by their dotted names.
+
+    >>> flat({"run": {"seed": 1, "steps": 5}})
+    {'run.seed': 1, 'run.steps': 5}
+    """
     if isinstance(tree, dict):
-        return {k: v for key in tree for k, v in _flat(tree[key], f"{prefix}{key}.").items()}
+        return {k: v for key in tree for k, v in flat(tree[key], f"{prefix}{key}.").items()}
     return {prefix.rstrip("."): tree}

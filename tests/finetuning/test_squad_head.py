@@ -99,7 +99,7 @@ def test_the_simple_loss_is_that_of_transformers(encoder, batch):
     )
     assert loss.item() == pytest.approx(theirs.loss.item(), rel=1e-6)
     [candidates] = model.logits(batch._make(part[1:2] for part in batch)).detach()
-    start_L, end_L = theirs.start_logits[1], theirs.end_logits[1]
+    start_L, end_L = theirs.start_logits[1].detach(), theirs.end_logits[1].detach()
     assert candidates[0, 2:].tolist() == pytest.approx([float(start_L[0]), float(end_L[0])])
     allowed = candidates[1:][(candidates[1:, 2:] > -500).all(dim=1)]
     places = set(batch.allowed_BL[1].nonzero().flatten().tolist())

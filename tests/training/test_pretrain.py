@@ -368,10 +368,10 @@ FULL_DISK = """
 import errno
 from electrify.training import checkpoint
 write = checkpoint.write
-def full(folder, taken, keep=False):
+def full(folder, taken, *others):
     if taken.step in (20, 30):
         raise OSError(errno.ENOSPC, "No space left on device")
-    return write(folder, taken, keep)
+    return write(folder, taken, *others)
 checkpoint.write = full
 """
 
@@ -425,3 +425,184 @@ def test_stopped_at_any_place_of_an_epoch_it_ends_the_same(nursery, recipe, shar
         assert checkpoint.stored(tmp_path / out / "checkpoints")[0].step == step
         assert nursery.run(*command(out), log=log) == 0, log.read_text()
         assert_equal(tmp_path / out, tmp_path / "unbroken")
+
+
+KILLED_AT_FIRST_SAVE = """
+import os
+from electrify.training import checkpoint
+checkpoint.write = lambda *arguments: os._exit(9)
+"""
+
+
+def test_killed_before_its_first_save_a_run_still_starts_from_the_released_weights(
+    unbroken, nursery, recipe, shards, tmp_path
+):
+    model, log = tmp_path / "model", tmp_path / "log"
+    assert nursery.run("export", unbroken, "--out", model, log=log) == 0
+    released = ("--discriminator.init-from", model / "discriminator")
+    released += ("--generator.init-from", model / "generator", "--run.steps", 4)
+    command = ("pretrain", recipe, "--data", shards, *released, "--out")
+    assert nursery.run(*command, tmp_path / "whole", log=log) == 0, log.read_text()
+    killed = tmp_path / "killed"
+    assert nursery.run(*command, killed, log=log, before=KILLED_AT_FIRST_SAVE) != 0
+    assert (killed / "run.json").exists()
+    assert nursery.run(*command, killed, log=log) == 0, log.read_text()
+    assert_equal(killed, tmp_path / "whole")
+
+
+def test_a_run_whose_checkpoints_are_gone_does_not_start_over(
+    unbroken, nursery, recipe, shards, tmp_path
+):
+    run, log = tmp_path / "run", tmp_path / "log"
+    shutil.copytree(unbroken, run)
+    shutil.rmtree(run / "checkpoints")
+    command = ("pretrain", recipe, "--data", shards, "--out", run)
+    assert nursery.run(*command, log=log) == 3
+    assert "the checkpoints of" in log.read_text()
+    assert (run / "metrics.jsonl").read_bytes() == (unbroken / "metrics.jsonl").read_bytes()
+
+
+def test_half_a_checkpoint_that_is_the_only_one_is_damage(
+    unbroken, nursery, recipe, shards, tmp_path
+):
+    run, log = tmp_path / "run", tmp_path / "log"
+    shutil.copytree(unbroken, run)
+    last, *others = checkpoint.stored(run / "checkpoints")
+    for other in others:
+        shutil.rmtree(other.folder)
+    (last.folder / "manifest.json").unlink()
+    (last.folder / "state.json").unlink()
+    assert nursery.run("pretrain", recipe, "--data", shards, "--out", run, log=log) == 3
+    assert (last.folder / "model.safetensors").exists()
+
+
+def test_a_checkpoint_of_another_run_or_another_step_is_passed_over(
+    unbroken, nursery, recipe, shards, tmp_path
+):
+    run, other, log = tmp_path / "run", tmp_path / "other", tmp_path / "log"
+    shutil.copytree(unbroken, run)
+    command = ("pretrain", recipe, "--data", shards, "--run.seed", 7, "--out", other)
+    assert nursery.run(*command, log=log) == 0
+    theirs, mine = other / "checkpoints/step-00000060", run / "checkpoints/step-00000060"
+    shutil.rmtree(mine)
+    shutil.copytree(theirs, mine)
+    shutil.copytree(run / "checkpoints/step-00000050", run / "checkpoints/step-00000061")
+    assert nursery.run("pretrain", recipe, "--data", shards, "--out", run, log=log) == 0
+    said = log.read_text()
+    assert "it is the checkpoint of another run" in said
+    assert "it is the checkpoint of step 50" in said
+    step = checkpoint.stored(unbroken / "checkpoints")[0].folder.name
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        files = [folder / "checkpoints" / step / name for folder in (run, unbroken)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+NEVER_SAVED_AND_BAD = """
+import errno
+from electrify.training import checkpoint, loop
+def full(*arguments):
+    raise OSError(errno.ENOSPC, "No space left on device")
+checkpoint.write = full
+one_gradient = loop.one_gradient
+def poisoned(run, step, batch, may_move=loop.NEVER):
+    if step >= 12:
+        may = may_move
+        may_move = lambda loss, norm: may(float("nan"), norm)
+    return one_gradient(run, step, batch, may_move)
+loop.one_gradient = poisoned
+"""
+
+
+def test_with_nothing_to_go_back_to_a_run_stops(nursery, recipe, shards, tmp_path):
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = ("pretrain", recipe, "--data", shards, "--out", run)
+    assert nursery.run(*command, log=log, before=NEVER_SAVED_AND_BAD) == 4
+    assert "training stopped" in log.read_text()
+
+
+NO_ROOM_FOR_METRICS = """
+import errno
+from electrify.training.journal import Journal
+count = 0
+sync = Journal.sync
+def full(self):
+    global count
+    count += 1
+    if count == 3:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    sync(self)
+Journal.sync = full
+"""
+
+
+def test_metrics_that_cannot_be_synced_do_not_end_the_run(
+    unbroken, nursery, recipe, shards, tmp_path
+):
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = ("pretrain", recipe, "--data", shards, "--out", run)
+    assert nursery.run(*command, log=log, before=NO_ROOM_FOR_METRICS) == 0, log.read_text()
+    assert "training goes on" in log.read_text()
+    assert_equal(run, unbroken)
+
+
+STOPPED_WHILE_MEASURING = """
+import os, signal
+from electrify.training import loop
+held_out = loop.held_out_micro_batches
+def stopping(run, task):
+    for number, pair in enumerate(held_out(run, task)):
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        yield pair
+loop.held_out_micro_batches = stopping
+"""
+
+
+def test_stopped_while_it_measures_the_save_is_there_and_the_measurement_is_repeated(
+    unbroken, nursery, recipe, shards, tmp_path
+):
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = ("pretrain", recipe, "--data", shards, "--out", run)
+    assert nursery.run(*command, log=log, before=STOPPED_WHILE_MEASURING) == 130
+    assert checkpoint.stored(run / "checkpoints")[0].step == 20
+    assert "validation" not in (run / "metrics.jsonl").read_text()
+    assert nursery.run(*command, log=log) == 0
+    assert_equal(run, unbroken)
+
+
+def test_a_strangers_files_are_left_alone(nursery, recipe, shards, tmp_path):
+    out, log = tmp_path / "out", tmp_path / "log"
+    out.mkdir()
+    for name in ("thesis.txt", ".thesis.tmp"):
+        (out / name).write_text("mine")
+    assert nursery.run("pretrain", recipe, "--data", shards, "--out", out, log=log) == 2
+    assert {path.name for path in out.iterdir()} == {"thesis.txt", ".thesis.tmp"}
+
+
+def test_a_function_is_called_with_every_checkpoint(recipe, shards, tmp_path):
+    import subprocess
+    import sys
+
+    program = f"""
+import sys
+from electrify.cli import COMMANDS, _recipe_settings
+from electrify.training.pretrain import Pretrain, pretrain
+arguments = ["{recipe}", "--data", "{shards}", "--out", "{tmp_path / "run"}", "--run.steps", "20"]
+settings = _recipe_settings("x", COMMANDS["pretrain"], Pretrain, arguments)
+seen = []
+pretrain(settings, checkpoint_fn=lambda folder: seen.append(folder.name))
+print(seen)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for step in (0, 10, 20):
+        assert f"step-{step:08d}" in done.stdout
+
+
+def test_uploads_go_where_they_are_told(nursery, recipe, shards, tmp_path):
+    run, log, there = tmp_path / "run", tmp_path / "log", tmp_path / "there"
+    command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.steps", 20)
+    assert nursery.run(*command, "--upload", f"file://{there}", log=log) == 0, log.read_text()
+    newest = sorted(there.rglob("manifest.json"))[-1].parent
+    assert newest.name == "step-00000020"
+    assert checkpoint.faults(newest) == []

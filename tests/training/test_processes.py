@@ -15,6 +15,7 @@ from tests.training.nursery import wait_for
 from tests.training.test_pretrain import NO_DROPOUT
 
 from electrify.errors import UserError
+from electrify.lock import hold
 from electrify.training import checkpoint
 from electrify.training.sharding import check_can_shard
 
@@ -223,23 +224,89 @@ loop.one_update = dying
 """
 
 
+@pytest.fixture(scope="module")
+def four(recipe, shards, tmp_path_factory) -> Path:
+    """A run of four processes that nobody stopped."""
+    run = tmp_path_factory.mktemp("four") / "run"
+    assert pretrain(4, recipe, shards, run, *LONGER) == 0, run.with_suffix(".log").read_text()
+    return run
+
+
+LONGER = ("--run.steps", 150, "--run.log-every", 10, "--run.save-every", 1000)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("trial", range(40))
-def test_a_signal_to_the_launcher_saves_one_step_on_all(trial, recipe, shards, tmp_path):
+def test_a_signal_saves_one_step_on_all_and_the_run_ends_the_same(
+    trial, four, recipe, shards, tmp_path
+):
     """Four processes on two cores; the moment of the signal is a different one in each trial."""
-    run = tmp_path / "run"
-    command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.steps", 100_000)
-    process = launch(4, *command, "--device", "cpu", log=tmp_path / "log")
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = ("pretrain", recipe, "--data", shards, "--out", run, "--micro-batch", 2, *LONGER)
+    process = launch(4, *command, "--device", "cpu", log=log)
     wait_for(run / "metrics.jsonl")
-    time.sleep(0.037 * trial)
+    time.sleep(0.03 * trial)
     process.send_signal(SIGNALS[trial % len(SIGNALS)])
     begin = time.monotonic()
     process.wait(timeout=60)
     assert time.monotonic() - begin < 30
-    assert "and saved; the same command goes on" in (tmp_path / "log").read_text()
     newest = checkpoint.newest(run / "checkpoints", print)
     assert newest is not None
-    assert newest.step > 0
+    if newest.step < 150:
+        assert f"stopped at step {newest.step}" in log.read_text()
+    assert pretrain(4, recipe, shards, run, *LONGER) == 0
+    assert (run / "metrics.jsonl").read_bytes() == (four / "metrics.jsonl").read_bytes()
+    last = [checkpoint.load(checkpoint.stored(r / "checkpoints")[0]) for r in (run, four)]
+    assert all(last[0].model[name].equal(tensor) for name, tensor in last[1].model.items())
+
+
+@pytest.mark.slow
+def test_processes_whose_launcher_is_gone_save_and_end(recipe, shards, tmp_path):
+    """A scheduler's SIGUSR1 kills torchrun, which does not pass it on."""
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.steps", 100_000)
+    process = launch(2, *command, "--device", "cpu", log=log)
+    wait_for(run / "metrics.jsonl")
+    process.send_signal(signal.SIGUSR1)
+    process.wait(timeout=30)
+    end = time.monotonic() + 60
+    while "the launcher is gone" not in log.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    with hold_when_free(run / "lock"):  # nobody trains any more
+        assert checkpoint.newest(run / "checkpoints", print) is not None
+
+
+def hold_when_free(path: Path):
+    for _ in range(300):
+        try:
+            return hold(path, "testing")
+        except UserError:
+            time.sleep(0.1)
+    raise AssertionError("the lock is still held")
+
+
+@pytest.mark.slow
+def test_held_out_text_is_the_same_for_any_number_of_processes(recipe, shards, tmp_path):
+    """A batch of 7 examples that two processes cannot share evenly."""
+    found = []
+    for processes in (1, 2):
+        run = tmp_path / f"run{processes}"
+        few = ("--run.eval-every", 6, "--run.eval-batches", 3, *NO_DROPOUT)
+        code = pretrain(processes, recipe, shards, run, *few, before=SEVEN_HELD_OUT)
+        assert code == 0, run.with_suffix(".log").read_text()
+        found.append({key: loss for key, loss in losses(run).items() if key[0] == "validation"})
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+SEVEN_HELD_OUT = """
+from electrify.training import objective
+from electrify.tokens.store import Shards
+class Few(Shards):
+    def __len__(self):
+        return 7 if self.split == "validation" else super().__len__()
+objective.Shards = Few
+"""
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the launcher passes these on

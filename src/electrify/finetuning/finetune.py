@@ -26,7 +26,7 @@ from electrify.commit import read_json, sha256_of, write_json
 from electrify.config import to_dict, to_toml
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, fingerprint, load_network, open_encoder
-from electrify.finetuning.fit import Fit, check_fit, fit, outputs
+from electrify.finetuning.fit import Fit, check_fit, fit, forget, outputs
 from electrify.finetuning.own_data import Columns
 from electrify.finetuning.own_task import (
     AUTO,
@@ -231,6 +231,7 @@ def _one_seed(work: Work, seed: int, told: Any) -> dict[str, Any]:
     }
     _save(model.cpu(), work, _model_folder(work.folder, seed))
     write_json(folder / "result.json", result)
+    forget(folder)
     return result
 
 

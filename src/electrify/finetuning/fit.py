@@ -1,6 +1,7 @@
 """One model fitted to one task: the training loop with the settings of fine-tuning.
 
-A long fit saves by the clock and goes on after a kill; one that is done leaves no checkpoints.
+A long fit saves by the clock and at its end, and goes on after a kill; whoever has committed its
+result calls `forget`.
 """
 
 import shutil
@@ -28,11 +29,12 @@ from electrify.training.layers import Kind as LayerKind
 from electrify.training.layers import layer_scale
 from electrify.training.loop import Cadence, Task, Training
 from electrify.training.optim import build_optimizer
-from electrify.training.resume import restore, train_to_the_end
+from electrify.training.resume import begin_or_restore, train_to_the_end
 from electrify.training.schedule import factor
 from electrify.training.signals import Stop, watching
 
 SECONDS_BETWEEN_SAVES = 900.0
+CHECKPOINTS = "checkpoints"
 LINES = 50
 """How often the loss is told during a fit."""
 
@@ -98,7 +100,7 @@ def fit(
     engine = Engine(settings.precision, device)
     model.to(engine.device).train()
     shuffled = Shuffled(lengths, settings.batch_size, seed)
-    steps = int(shuffled.per_epoch * settings.epochs)
+    steps = max(1, int(shuffled.per_epoch * settings.epochs))
     scale = layer_scale(model, settings.layer_decay, settings.layers)
     losses: list[float] = []
 
@@ -127,21 +129,25 @@ def fit(
         told=heard,
     )
     begin = time.monotonic()
-    checkpoints = (folder or Path()) / "checkpoints"
+    checkpoints = (folder or Path()) / CHECKPOINTS
     with _interruptible(stop):
         start = 0
         if folder is not None:
             run.writer = Writer(checkpoints, Policy(keep_last=1))
-            start = restore(run, checkpoints)
-        cadence = Cadence(steps, max(1, steps // LINES), 0, 0, SECONDS_BETWEEN_SAVES)
+            start = begin_or_restore(run, checkpoints)
+        at_the_end = frozenset([steps]) if folder is not None else frozenset[int]()
+        cadence = Cadence(steps, max(1, steps // LINES), 0, 0, SECONDS_BETWEEN_SAVES, at_the_end)
         done = train_to_the_end(run, checkpoints, cadence, start)
     if done.why:
         raise KeyboardInterrupt
-    if folder is not None:
-        shutil.rmtree(checkpoints, ignore_errors=True)
     seconds = time.monotonic() - begin
     seen = (steps - start) * len(shuffled.lengths) / shuffled.per_epoch
     return Fitted(steps, seconds, losses[-1] if losses else float("nan"), seen / seconds)
+
+
+def forget(folder: Path) -> None:
+    """Remove the checkpoints of a fit whose result is committed."""
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
 def check_fit(settings: Fit) -> None:

@@ -27,7 +27,7 @@ from electrify.finetuning.encoder import (
     load_network,
     open_encoder,
 )
-from electrify.finetuning.fit import fit, outputs
+from electrify.finetuning.fit import fit, forget, outputs
 from electrify.finetuning.glue_data import Examples, read_split
 from electrify.finetuning.head import Classifier, Head, Kind, OwnHead
 from electrify.finetuning.metrics import scores
@@ -103,6 +103,7 @@ def run_job(job: Job, told: Told = lambda step, steps, loss: None) -> Result:
     except GuardError as error:
         result = result._replace(failed=error.what)
         write_result(job.folder, result, identity(job))
+        forget(job.folder)
         return result
     found: dict[str, dict[str, float]] = {}
     said: dict[str, NDArray[np.float32]] = {}
@@ -123,6 +124,7 @@ def run_job(job: Job, told: Told = lambda step, steps, loss: None) -> Result:
         steps=fitted.steps,
     )
     write_result(job.folder, result, identity(job))
+    forget(job.folder)
     return result
 
 

@@ -22,7 +22,7 @@ from electrify.commit import committed, json_bytes, read_json, sha256_of, write_
 from electrify.errors import UserError
 from electrify.finetuning.answers import Answered, decode, n_best
 from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
-from electrify.finetuning.fit import Fit, Fitted, check_fit, fit, outputs
+from electrify.finetuning.fit import Fit, Fitted, check_fit, fit, forget, outputs
 from electrify.finetuning.squad_data import Files, Version, find_files, read_questions, some_of
 from electrify.finetuning.squad_head import HEADS, JointSpans, SimpleSpans
 from electrify.finetuning.squad_metrics import evaluate
@@ -179,6 +179,7 @@ def _fitted(settings: Squad, model: Any, train: Windows, staging: Path) -> Fitte
         tensors = {name: tensor.cpu().contiguous() for name, tensor in model_tensors(model).items()}
         save_file(tensors, temporary)
     write_json(about, fitted._asdict())
+    forget(staging / "fit")
     return fitted
 
 

@@ -20,15 +20,24 @@ from electrify.tokens.store import StoredExample, check_split
 
 COLOURS = ("cyan", "yellow", "green", "magenta")  # of the segments, in turn
 LONGEST_DOCUMENT = 1_500
-_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+# C0 and C1 could command a terminal; directional overrides turn around what follows them.
+_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROLS = {
+    code: "\ufffd"
+    for code in (*range(32), *range(127, 160), *_DIRECTIONS)
+    if chr(code) not in "\n\t"
+}
 
 
 @dataclass(frozen=True)
 class Show:
-    """Print examples of a folder of documents or shards, or check every file's checksum."""
+    """Print examples of documents, shards or a run, or check every file's checksum.
+
+    Of a run: held-out examples as its networks see them, at the newest checkpoint.
+    """
 
     folder: Annotated[Path, tyro.conf.Positional]
-    """A folder that `electrify corpus` or `electrify prepare` made."""
+    """A folder that `electrify corpus`, `electrify prepare` or `electrify pretrain` made."""
     count: int = 3
     """How many to print."""
     split: Literal["train", "validation", "test"] = "train"
@@ -88,15 +97,15 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
 
 def _documents(settings: Show) -> Iterator[Text]:
     total = read_manifest(settings.folder, "documents")["documents"]
-    for document in documents_at(settings.folder, _chosen(settings, total)):
+    for document in documents_at(settings.folder, chosen(settings, total)):
         names = dict.fromkeys(filter(None, (document.id, document.title, document.label)))
-        body = _visible(document.text[:LONGEST_DOCUMENT])
+        body = visible(document.text[:LONGEST_DOCUMENT])
         more = len(document.text) - len(body)
-        text = Text(_visible(" · ".join(names)) + "\n", style="bold").append(body, style="not bold")
+        text = Text(visible(" · ".join(names)) + "\n", style="bold").append(body, style="not bold")
         yield text.append(f"\n… and {more:,} characters more", style="dim") if more else text
 
 
-def _chosen(settings: Show, total: int) -> Sequence[int]:
+def chosen(settings: Show, total: int) -> Sequence[int]:
     """Which of `total` things to show, in order: the first ones, or a sample without repeats."""
     count = min(settings.count, total)
     if settings.seed is None:
@@ -107,23 +116,24 @@ def _chosen(settings: Show, total: int) -> Sequence[int]:
 def _examples(settings: Show) -> Iterator[Text]:
     examples = check_split(settings.folder, settings.split)
     loaded = tokenizer.load(settings.folder / "tokenizer")
-    for index in _chosen(settings, len(examples)):
+    for index in chosen(settings, len(examples)):
         example = examples[index]
         segments = len(example.starts) + 1
-        heading = f"example {index:,} · {len(example.ids)} tokens · {_plural(segments, 'segment')}"
+        heading = f"example {index:,} · {len(example.ids)} tokens · {plural(segments, 'segment')}"
         text = Text(f"{heading}\n", style="bold")
         for number, ids in enumerate(_segments(example)):
-            decoded = _visible(loaded.backend.decode(ids, skip_special_tokens=False))
+            decoded = visible(loaded.backend.decode(ids, skip_special_tokens=False))
             text.append(decoded + " ", style=f"not bold {COLOURS[number % len(COLOURS)]}")
         yield text.append(f"\n{example.ids.tolist()}", style="dim") if settings.ids else text
 
 
-def _visible(text: str) -> str:
-    """Text without control characters, which could command the terminal."""
+def visible(text: str) -> str:
+    """Text in which control characters, which could command the terminal, are replaced."""
     return text.translate(_CONTROLS)
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
+    """A number of things."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

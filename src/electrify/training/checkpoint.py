@@ -81,25 +81,35 @@ def stored(folder: Path) -> list[Stored]:
     return sorted((Stored(int(match[1]), path) for path, match in found if match), reverse=True)
 
 
-def faults(folder: Path) -> list[str]:
-    """What is wrong with a checkpoint; nothing if it is whole."""
-    manifest = folder / "manifest.json"
-    if not manifest.is_file():
+def faults(folder: Path, run: str = "") -> list[str]:
+    """What is wrong with a checkpoint; nothing if it is whole, and of a run if that is given."""
+    path = folder / "manifest.json"
+    if not path.is_file():
         return ["manifest.json: missing"]
     try:
-        return verify(folder, checked_manifest(manifest))
+        manifest = checked_manifest(path)
     except DamagedError as error:
         return [f"manifest.json: {error.got}"]
+    of = manifest["identity"]
+    if folder.name != _name(of.get("step", -1)):
+        return [f"manifest.json: it is the checkpoint of step {of.get('step')}"]
+    if run and of.get("run") != run:
+        return ["manifest.json: it is the checkpoint of another run"]
+    return verify(folder, manifest)
 
 
-def newest(folder: Path, warn: Callable[[str], None]) -> Stored | None:
-    """The newest checkpoint that is whole; None if there is none at all.
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def newest(folder: Path, warn: Callable[[str], None], run: str = "") -> Stored | None:
+    """The newest checkpoint that is whole, and of a run if given; None if there is none at all.
 
     If there are some and each is damaged, that is an error: a run never starts over silently.
     """
     bad: list[str] = []
     for checkpoint in stored(folder):
-        wrong = faults(checkpoint.folder)
+        wrong = faults(checkpoint.folder, run)
         if not wrong:
             return checkpoint
         bad.append(f"{checkpoint.folder.name}: {'; '.join(wrong)}")
@@ -123,10 +133,10 @@ def load(checkpoint: Stored) -> Snapshot:
     )
 
 
-def write(folder: Path, taken: Snapshot, keep: bool = False) -> Path:
-    """Commit a snapshot; returns its folder."""
-    final = folder / f"step-{taken.step:08d}"
-    if final.exists() and not faults(final):
+def write(folder: Path, taken: Snapshot, keep: bool = False, run: str = "") -> Path:
+    """Commit a snapshot of a run; returns its folder."""
+    final = folder / _name(taken.step)
+    if final.exists() and not faults(final, run):
         if keep:
             (final / "keep").touch()
         return final
@@ -144,7 +154,7 @@ def write(folder: Path, taken: Snapshot, keep: bool = False) -> Path:
         (staged / "keep").touch()
     write_json(
         staged / "manifest.json",
-        {"kind": "checkpoint", "identity": {"step": taken.step}, "files": files},
+        {"kind": "checkpoint", "identity": {"step": taken.step, "run": run}, "files": files},
     )
     if final.exists():  # damaged
         shutil.rmtree(final)
@@ -180,9 +190,12 @@ def clear_leftovers(folder: Path) -> None:
     """Remove what a killed process was writing or removing."""
     for path in folder.glob(f"{_STAGED}*"):
         shutil.rmtree(path, ignore_errors=True)
-    for checkpoint in stored(folder):
-        if not (checkpoint.folder / "manifest.json").exists() and not _has_all(checkpoint.folder):
-            shutil.rmtree(checkpoint.folder, ignore_errors=True)
+    half = [c.folder for c in stored(folder) if not (c.folder / "manifest.json").exists()]
+    if len(half) == len(stored(folder)):
+        return  # pruning leaves at least one whole: this is damage, and somebody may mend it
+    for one in half:
+        if not _has_all(one):
+            shutil.rmtree(one, ignore_errors=True)
 
 
 def _has_all(folder: Path) -> bool:
@@ -195,9 +208,13 @@ class Writer:
     """Writes snapshots in the background, one at a time; an error surfaces at the next call."""
 
     def __init__(
-        self, folder: Path, policy: Policy, committed: Callable[[Path], None] = lambda path: None
+        self,
+        folder: Path,
+        policy: Policy,
+        committed: Callable[[Path], None] = lambda path: None,
+        run: str = "",
     ) -> None:
-        self.folder, self.policy, self.committed = folder, policy, committed
+        self.folder, self.policy, self.committed, self.run = folder, policy, committed, run
         self.blocked = 0.0
         """Seconds that training waited for saves."""
         self.seconds = 0.0
@@ -205,17 +222,17 @@ class Writer:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._last: Future[None] | None = None
 
-    def save(self, take: Callable[[], Snapshot], keep: bool = False) -> None:
+    def save(self, take: Callable[[], Snapshot]) -> None:
         """Take a snapshot now and write it while training goes on."""
         begin = time.monotonic()
         self.wait()
         taken = take()
-        self._last = self._pool.submit(self._write, taken, keep)
+        self._last = self._pool.submit(self._write, taken)
         self.blocked += time.monotonic() - begin
 
-    def _write(self, taken: Snapshot, keep: bool) -> None:
+    def _write(self, taken: Snapshot) -> None:
         begin = time.monotonic()
-        folder = write(self.folder, taken, keep or taken.step in self.policy.steps_kept)
+        folder = write(self.folder, taken, taken.step in self.policy.steps_kept, self.run)
         self.seconds = time.monotonic() - begin
         self.committed(folder)
         prune(self.folder, self.policy)

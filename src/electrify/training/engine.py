@@ -57,8 +57,11 @@ class Engine:
                 got=f"run.batch_size = {batch_size} over {self.world} processes",
                 fix=f"take a multiple of {self.world}",
             )
-        share = batch_size // self.world
-        return range(self.rank * share, (self.rank + 1) * share)
+        return self.share(batch_size)
+
+    def share(self, rows: int) -> range:
+        """This process's part of some rows; parts may differ by one."""
+        return range(rows * self.rank // self.world, rows * (self.rank + 1) // self.world)
 
     def prepare(self, model: nn.Module, unused: Sequence[str]) -> nn.Module:
         """The model as it is to be called, so that its gradients are added up over processes."""
@@ -115,9 +118,16 @@ class Engine:
             self.scaler.load_state_dict(state)
 
     def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors with all their parts, in the process that writes; the others have to ask too."""
-        gathered = ((name, whole(tensor)) for name, tensor in tensors.items())
-        return {name: tensor for name, tensor in gathered if self.first}
+        """Tensors with all their parts, in the process that writes; the others have to ask too.
+
+        What had to be gathered goes to the processor at once: no device needs to hold all of it.
+        """
+        found = {}
+        for name, tensor in tensors.items():
+            gathered = whole(tensor)
+            if self.first:
+                found[name] = gathered if gathered is tensor else gathered.cpu()
+        return found
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over all processes."""

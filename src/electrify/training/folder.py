@@ -8,9 +8,10 @@ RUN/checkpoints/       see checkpoint.py
 RUN/metrics.jsonl      see journal.py
 """
 
+import hashlib
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -20,6 +21,8 @@ from electrify.build import versions
 from electrify.commit import (
     committed,
     differences,
+    flat,
+    json_bytes,
     read_json,
     read_manifest,
     sha256_of,
@@ -30,7 +33,9 @@ from electrify.lock import hold
 from electrify.recipe import Recipe
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.training.checkpoint import stored
 
+WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl")
 # What may change between two starts of a run: none of it moves a weight.
 FREE = {"log_every", "eval_every", "eval_batches", "save_every", "keep_last", "keep_percent"}
 
@@ -71,13 +76,25 @@ class RunFolder(NamedTuple):
     def with_own_sizes(self, recipe: Recipe) -> Recipe:
         """The recipe, with the sizes of released networks as the run keeps them.
 
-        Where they came from is not needed again: weights are in the checkpoints.
+        Where they came from is not needed again once there are checkpoints, which have the weights.
         """
+        if not stored(self.checkpoints):
+            return recipe
         for role in ("discriminator", "generator"):
             part, kept = getattr(recipe, role), self.path / "networks" / role
             if part.init_from and kept.is_dir():
                 recipe = replace(recipe, **{role: replace(part, init_from=str(kept))})
         return recipe
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells its checkpoints from those of other runs."""
+        identity = {
+            name: value
+            for name, value in flat(self.about["identity"]).items()
+            if name.rpartition(".")[2] not in FREE
+        }
+        return hashlib.sha256(json_bytes(identity)).hexdigest()[:16]
 
     @property
     def begun(self) -> bool:
@@ -91,6 +108,7 @@ class RunFolder(NamedTuple):
         tokenizer: LoadedTokenizer,
         networks: Mapping[str, Any],
         budget: str,
+        warn: Callable[[str], None],
     ) -> None:
         """Write down what the run is, or check that it is the same as before."""
         manifest = read_manifest(data, "shards")
@@ -98,6 +116,10 @@ class RunFolder(NamedTuple):
         identity = {"recipe": config.to_dict(recipe), "data": fingerprint, "budget": budget}
         if self.begun:
             self._refuse_if_other(identity)
+            for name, version in environment()["made_with"].items():
+                before = self.about["made_with"].get(name)
+                if before != version:
+                    warn(f"begun with {name} {before}, here is {version}: bits may differ")
         else:
             tokenizers.save(tokenizer, self.tokenizer, recipe.run.length)
             for role, network in networks.items():
@@ -119,10 +141,8 @@ class RunFolder(NamedTuple):
 
     def lock(self) -> IO[bytes]:
         """Make the folder and keep other processes out of it."""
-        for leftover in self.path.glob(".*.tmp"):  # of a process that was killed while it wrote
-            leftover.unlink()
         if self.path.is_dir() and not self.begun:
-            ours = ("lock", "tokenizer", "networks")
+            ours = {"lock", "tokenizer", "networks", *(path.name for path in self._half_written())}
             strange = [path.name for path in self.path.iterdir() if path.name not in ours]
             if strange:
                 raise UserError(
@@ -136,7 +156,14 @@ class RunFolder(NamedTuple):
             raise UserError(
                 f"{self.path} cannot be made", got=f"{error}", fix="give --out a folder"
             ) from error
-        return hold(self.path / "lock", f"training in {self.path}")
+        lock = hold(self.path / "lock", f"training in {self.path}")
+        for leftover in self._half_written():
+            leftover.unlink()
+        return lock
+
+    def _half_written(self) -> list[Path]:
+        """What a process that was killed while it wrote has left."""
+        return [path for name in WRITTEN for path in self.path.glob(f".{name}.*.tmp")]
 
 
 def environment() -> dict[str, Any]:

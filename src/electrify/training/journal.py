@@ -38,9 +38,12 @@ def as_line(record: Values) -> str:
 
 def records_of(path: Path) -> list[dict[str, Any]]:
     """The records of a journal's file; half a line at its end was never a record."""
-    if not path.exists():
-        return []
-    *lines, _ = path.read_bytes().split(b"\n")
+    return records_in(path.read_bytes(), path) if path.exists() else []
+
+
+def records_in(content: bytes, path: Path) -> list[dict[str, Any]]:
+    """The records in what was read of a journal's file, which may have grown since."""
+    *lines, _ = content.split(b"\n")
     records = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -97,11 +97,15 @@ class Training:
     sums: Sums = field(default_factory=dict)
     """Since the last log line."""
     summed: int = 0
+    measured: int = 0
+    """The last step whose metrics on held-out text were told."""
 
 
 def train(run: Training, start: int, cadence: Cadence) -> Done:
     """Train from step `start` to the end, or until there is a reason to stop."""
     clock = Clock()
+    if start and due(start, cadence.evaluate, cadence.steps):
+        hold_out(run, start)  # a run that stopped between the save and the end of the evaluation
     for step, batch in ahead(run.task.batches, range(start, cadence.steps), run.workers):
         if why := reason_to_stop(run, clock):
             save(run, step)
@@ -122,12 +126,12 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
         clock.ticked(int(run.task.totals(batch).tokens))
         if due(step, cadence.log, cadence.steps):
             log(run, step, clock)
-        if due(step, cadence.evaluate, cadence.steps):
-            hold_out(run, step)
         planned = due(step, cadence.save, cadence.steps) or step in cadence.save_at
         if planned or by_the_clock(run, clock, cadence):
             save(run, step)
             clock.saved()
+        if due(step, cadence.evaluate, cadence.steps):
+            hold_out(run, step)
     return Done(max(start, cadence.steps), "")
 
 
@@ -155,7 +159,7 @@ def one_update(run: Training, step: int, batch: Any) -> tuple[Update, Action]:
 
 def one_gradient(run: Training, step: int, batch: Any, may_move: May = NEVER) -> Update:
     """The gradient of one global batch, in micro-batches; the weights move if they may."""
-    cuts = micro_batches(run, run.task)
+    cuts = cut_rows(run.engine.rows(run.task.batch_size), run.micro_batch)
     return update(
         run.wrapped,
         run.optimizer,
@@ -169,10 +173,9 @@ def one_gradient(run: Training, step: int, batch: Any, may_move: May = NEVER) ->
     )
 
 
-def micro_batches(run: Training, task: Task) -> list[tuple[int, int]]:
-    """The first row, and the one after the last, of each micro-batch of this process."""
-    rows = run.engine.rows(task.batch_size)
-    size = run.micro_batch or len(rows)
+def cut_rows(rows: range, micro_batch: int) -> list[tuple[int, int]]:
+    """The first row, and the one after the last, of each micro-batch; 0 is all rows at once."""
+    size = micro_batch or len(rows)
     return [(i, min(i + size, rows.stop)) for i in range(rows.start, rows.stop, size)]
 
 
@@ -208,22 +211,30 @@ def log(run: Training, step: int, clock: Clock) -> None:
 
 
 def hold_out(run: Training, step: int) -> None:
-    """Measure on text that is not trained on."""
-    if run.held_out is not None:
-        metrics = evaluate(
-            run.model,
-            run.engine,
-            _held_out(run, run.held_out),
-            run.held_out.metrics,
-            run.held_out_batches,
-        )
-        run.told("validation", step, metrics, {})
+    """Measure on text that is not trained on, unless that is done or there is reason to stop."""
+    if run.held_out is None or run.measured >= step:
+        return
+    metrics = evaluate(
+        run.model,
+        run.engine,
+        held_out_micro_batches(run, run.held_out),
+        run.held_out.metrics,
+        run.held_out_batches,
+    )
+    if reason_to_stop(run, Clock()):
+        return  # perhaps in the middle; it is done again when the run goes on
+    run.measured = step
+    run.told("validation", step, metrics, {})
 
 
-def _held_out(run: Training, task: Task) -> Iterator[tuple[Any, Any]]:
+def held_out_micro_batches(run: Training, task: Task) -> Iterator[tuple[Any, Any]]:
+    """Pairs of a micro-batch of this process and the totals of its batch; none after a stop."""
+    rows = run.engine.share(task.batch_size)
     for number in range(run.held_out_batches):
+        if reason_to_stop(run, Clock()):
+            return
         batch = task.batches[number]
-        for start, stop in micro_batches(run, task):
+        for start, stop in cut_rows(rows, run.micro_batch):
             yield task.tensors(batch.rows(start, stop)), task.totals(batch)
 
 
@@ -234,7 +245,6 @@ def save(run: Training, step: int) -> None:
     moments = run.engine.whole(optimizer_tensors(run.model, run.optimizer))
     if run.writer is None:
         return
-    run.synced()
 
     def take() -> Snapshot:
         state = {
@@ -247,7 +257,15 @@ def save(run: Training, step: int) -> None:
         return snapshot(step, model, moments, state)
 
     writer = run.writer
-    unless_unsaved(run, lambda: writer.save(take))
+
+    def write() -> None:
+        try:
+            run.synced()
+        except OSError as error:
+            raise NotSaved(error) from error
+        writer.save(take)
+
+    unless_unsaved(run, write)
 
 
 def unless_unsaved(run: Training, work: Callable[[], None]) -> None:

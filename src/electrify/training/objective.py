@@ -88,11 +88,14 @@ def task(recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer, device: tor
 
 
 def held_out_task(
-    recipe: Recipe, data: Path, tokenizer: LoadedTokenizer, device: torch.device, world: int
+    recipe: Recipe, data: Path, tokenizer: LoadedTokenizer, device: torch.device, multiple: int
 ) -> tuple[Task, int] | None:
-    """To measure on the validation examples, and in how many batches; None if there are none."""
+    """To measure on the validation examples, and in how many batches; None if there are none.
+
+    Batches are the same for any number of processes, unless their size must be a multiple of it.
+    """
     shards = Shards(data, "validation")
-    size = min(recipe.run.batch_size, len(shards)) // world * world
+    size = min(recipe.run.batch_size, len(shards)) // multiple * multiple
     if not size:
         return None
     batches = Batches(shards, tokenizer, masking_of(recipe), size, HELD_OUT_SEED, shuffled=False)

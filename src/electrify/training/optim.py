@@ -5,6 +5,7 @@ first step moves every weight by 3.16 times the rate; the official schedule star
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ class ElectraAdam(_WithMoments):
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
-            [torch.tensor(ENDLESS, device=param.device) for param in params],
+            [endless(param.device) for param in params],
             lr=group["lr"],
             beta1=beta1,
             beta2=beta2,
@@ -92,7 +93,10 @@ class ElectraAdam(_WithMoments):
         )
 
 
-ENDLESS = 1e9  # steps after which both betas to that power are 0
+@cache
+def endless(device: torch.device) -> Tensor:
+    """A number of steps after which both betas to that power are 0."""
+    return torch.tensor(1e9, device=device)
 
 
 class Lamb(_WithMoments):

@@ -1,6 +1,7 @@
 """`electrify pretrain RECIPE --data DIR --out RUN`; the same again goes on where it stopped."""
 
 import gc
+import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -8,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from electrify.errors import EXIT_INTERRUPTED, UserError
+from electrify.errors import EXIT_INTERRUPTED, DamagedError, UserError
 from electrify.recipe import FromRecipe, Recipe, check, only_recipe
 from electrify.training import checkpoint
 from electrify.training.bands import Metrics, sizes_of, verdict
@@ -17,7 +18,7 @@ from electrify.training.checkpoint import Policy, Writer
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
-from electrify.training.journal import Journal
+from electrify.training.journal import Journal, read
 from electrify.training.loop import (
     Cadence,
     Done,
@@ -35,7 +36,7 @@ from electrify.training.objective import (
     vocabulary_of,
 )
 from electrify.training.optim import build_optimizer
-from electrify.training.resume import restore, train_to_the_end
+from electrify.training.resume import begin_or_restore, train_to_the_end
 from electrify.training.schedule import factor
 from electrify.training.screen import Screen, Sight, matmul_peak, peak_memory, share_of_peak
 from electrify.training.self_check import self_check
@@ -93,6 +94,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     _check_flags(settings)
     stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
     engine = Engine(settings.run.precision, settings.device)
+    stop.launcher = os.getppid() if engine.world > 1 else None
     if settings.shard:
         check_can_shard(
             settings.optimizer.kind, settings.run.precision, settings.compile, engine.world
@@ -105,11 +107,15 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         stack.callback(_unwrap, run)
         target = checkpoint_fn or settings.upload
         engine.first_then_others(lambda: _write(target, recipe, run, folder, stack))
-        start = restore(run, folder.checkpoints)
+        engine.first_then_others(lambda: _refuse_if_lost(folder))
+        of_run = engine.agreed(folder.fingerprint if engine.first else None)
+        start = begin_or_restore(run, folder.checkpoints, of_run)
         engine.first_then_others(lambda: _tell(settings, recipe, run, folder, start, stack))
+        run.measured = engine.agreed(run.measured)
         if engine.first:
             print(_summary(recipe, run, objective, start), flush=True)
         done = train_to_the_end(run, folder.checkpoints, _cadence(recipe, settings), start)
+        stop.finished = not done.why
     if engine.first:
         _say_end(done, recipe, settings.out)
     # A launcher of many processes takes any other code for a crash, and starts them again.
@@ -126,6 +132,17 @@ def _check_flags(settings: Pretrain) -> None:
 def _lock(folder: RunFolder, stack: ExitStack) -> None:
     stack.enter_context(folder.lock())
     checkpoint.clear_leftovers(folder.checkpoints)
+
+
+def _refuse_if_lost(folder: RunFolder) -> None:
+    """A run that got somewhere and has no checkpoint any more does not start over silently."""
+    steps = [record["step"] for record in read(folder.path)]
+    if not checkpoint.stored(folder.checkpoints) and max(steps, default=0) > 0:
+        raise DamagedError(
+            f"the checkpoints of {folder.path} are gone",
+            got=f"metrics up to step {max(steps):,}, and nothing in {folder.checkpoints}",
+            fix="restore them from a copy, or give another --out to start over",
+        )
 
 
 def _unwrap(run: Training) -> None:
@@ -152,7 +169,9 @@ def _assembled(
     unused = self_check(model, optimizer, recipe.sharing, vocabulary, tokenizer.special.mask)
     if settings.compile:
         compile_networks(objective)
-    held_out = held_out_task(recipe, settings.data, tokenizer, engine.device, engine.world)
+    # Weights that are dealt out are gathered by all processes alike, so none may have more rows.
+    alike = engine.world if settings.shard else 1
+    held_out = held_out_task(recipe, settings.data, tokenizer, engine.device, alike)
     guard_settings = GuardSettings(on_spike=settings.on_spike)
     sizes = sizes_of(recipe, tokenizer.vocab_size)
     run = Training(
@@ -179,7 +198,7 @@ def _assembled(
     run.rate = rates(recipe)
     engine.first_then_others(
         lambda: folder.begin_or_go_on(
-            recipe, settings.data, tokenizer, objective.networks, settings.budget
+            recipe, settings.data, tokenizer, objective.networks, settings.budget, run.warn
         )
     )
     return recipe, run, objective
@@ -227,12 +246,12 @@ def _write(
     """Let the loop write checkpoints, and upload them if asked to."""
     policy = Policy(recipe.run.keep_last, steps_kept(recipe))
     if not target:
-        run.writer = Writer(folder.checkpoints, policy)
+        run.writer = Writer(folder.checkpoints, policy, run=folder.fingerprint)
         return
     uploads = Uploads(target)
     uploads.resume(folder.path)
     stack.callback(_close_uploads, uploads, run.stop)
-    run.writer = Writer(folder.checkpoints, policy, uploads.committed)
+    run.writer = Writer(folder.checkpoints, policy, uploads.committed, folder.fingerprint)
 
 
 def _tell(
@@ -286,6 +305,8 @@ def _tell(
         )
 
     run.told, run.synced, run.rewound = told, journal.sync, journal.rewind
+    told_before = [r["step"] for r in read(folder.path) if r["split"] == "validation"]
+    run.measured = max(told_before, default=0)
 
 
 SHOWN = {"generator_loss": "generator", "discriminator_loss": "discriminator", "auc": "AUC"}
@@ -293,7 +314,9 @@ SHOWN = {"generator_loss": "generator", "discriminator_loss": "discriminator", "
 
 def _close_uploads(uploads: Uploads, stop: Stop) -> None:
     # Whoever asked to stop will not wait; what is left is taken up at the next start.
-    for line in uploads.close(SECONDS_IF_STOPPED if stop.why() else SECONDS_FOR_UPLOADS):
+    patience = SECONDS_FOR_UPLOADS if stop.finished else SECONDS_IF_STOPPED
+    hurry = lambda: stop.finished and stop.signal is not None  # noqa: E731
+    for line in uploads.close(min(patience, max(0.0, stop.left)), hurry):
         print(f"not uploaded: {line}", file=sys.stderr)
 
 

@@ -10,14 +10,22 @@ from electrify.training.loop import Cadence, Done, Training, save, train, unless
 from electrify.training.state import load_model, load_optimizer
 
 
-def restore(run: Training, checkpoints: Path) -> int:
-    """Put the newest whole checkpoint in place; returns its step, 0 if there is none."""
+def begin_or_restore(run: Training, checkpoints: Path, of_run: str = "") -> int:
+    """Put the newest whole checkpoint in place, or write the first one; returns its step."""
+    step = restore(run, checkpoints, of_run)
+    if step is not None:
+        return step
+    run.guard.load({})
+    save(run, 0)
+    return 0
+
+
+def restore(run: Training, checkpoints: Path, of_run: str = "") -> int | None:
+    """Put the newest whole checkpoint in place; returns its step, None if there is none."""
     engine = run.engine
-    found = engine.first_then_others(lambda: checkpoint.newest(checkpoints, run.warn))
+    found = engine.first_then_others(lambda: checkpoint.newest(checkpoints, run.warn, of_run))
     if found is None:
-        run.guard.load({})
-        save(run, 0)
-        return 0
+        return None
     taken = checkpoint.load(found)
     source = str(found.folder)
     load_model(run.model, taken.model, source)
@@ -47,5 +55,8 @@ def train_to_the_end(run: Training, checkpoints: Path, cadence: Cadence, start: 
         if done.why != "reload":
             return done
         run.warn(f"{run.guard.why}; going back to the last checkpoint, without the bad batches")
-        start = restore(run, checkpoints)
+        back = restore(run, checkpoints)
+        if back is None:  # no save has succeeded: there is nothing to go back to
+            raise run.guard.error()
+        start, run.measured = back, min(run.measured, back)
         run.rewound(start)

@@ -1,5 +1,6 @@
 """Reasons to stop before the end: a signal, or the time that was given."""
 
+import math
 import os
 import signal
 import sys
@@ -29,15 +30,23 @@ class Stop:
         self.begin = time.monotonic()
         self.seconds = seconds
         self.signal: int | None = None
+        self.finished = False
+        """Whether the run came to its end."""
+        self.launcher: int | None = None
+        """The process that started all of a group: without it nobody would end them."""
 
     def why(self, step_and_save: float = 0.0) -> str:
         """The reason, or nothing; `step_and_save` is how many seconds those take."""
         if self.signal is not None:
             return signal.Signals(self.signal).name
-        if self.seconds is None:
-            return ""
-        left = self.seconds - (time.monotonic() - self.begin)
-        return "the time is used up" if left < MARGIN + step_and_save else ""
+        if self.launcher is not None and os.getppid() != self.launcher:
+            return "the launcher is gone"
+        return "the time is used up" if self.left < MARGIN + step_and_save else ""
+
+    @property
+    def left(self) -> float:
+        """Seconds of the time that was given."""
+        return math.inf if self.seconds is None else self.seconds - (time.monotonic() - self.begin)
 
 
 @contextmanager

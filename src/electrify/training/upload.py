@@ -30,6 +30,7 @@ from electrify.training.checkpoint import faults, stored
 MANIFEST = "manifest.json"
 STATE = "state.json"
 SECONDS_BEFORE_SECOND_TRY = 5.0
+LOOKS = 0.5  # seconds between two looks at whether there is a hurry
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
 # There, asking for a folder makes the bucket if it is missing, and a mistyped one always is.
 FOLDERLESS = frozenset(["s3", "s3a", "gs", "gcs"])
@@ -221,11 +222,12 @@ class Uploads:
         with self._changed:
             return [name for name, staged in self._staged.items() if staged.doing != "failed"]
 
-    def close(self, timeout: float) -> list[str]:
-        """Stop when all is uploaded or time is up; gives what is not uploaded, and why."""
+    def close(self, timeout: float, hurry: Callable[[], bool] = lambda: False) -> list[str]:
+        """Stop when all is uploaded, time is up or `hurry` says so; gives what is not, and why."""
         end = time.monotonic() + timeout
         with self._changed:
-            self._changed.wait_for(lambda: not self.pending(), timeout)
+            while self.pending() and time.monotonic() < end and not hurry():
+                self._changed.wait(min(LOOKS, max(0.0, end - time.monotonic())))
             self._stopping.set()
             self._changed.notify_all()
             left = {

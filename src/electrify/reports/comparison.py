@@ -1,0 +1,89 @@
+"""Several runs beside each other."""
+
+import math
+from collections.abc import Sequence
+
+from electrify.commit import flat
+from electrify.config import to_dict
+from electrify.reports import plots
+from electrify.reports.curves import CURVES, MOST_DOTS, Curve, in_words
+from electrify.reports.page import Html, Key, Section, figure, grid, name, paragraph, table, text
+from electrify.reports.plots import DASHES, SERIES, Line, short
+from electrify.reports.run import HELD_OUT, TRAIN, Run
+from electrify.reports.run_section import number
+from electrify.training.folder import FREE
+
+
+def comparison(runs: Sequence[Run]) -> Section:
+    """Headline numbers, curves over each other, and where the recipes differ."""
+    figures = [drawn for curve in CURVES if (drawn := _together(runs, curve))]
+    parts = [_headlines(runs), *([grid(figures)] if figures else []), *_notes(runs)]
+    parts += _recipes(runs)
+    return Section(text("Comparison"), parts, "comparison")
+
+
+def _headlines(runs: Sequence[Run]) -> Html:
+    rows = []
+    for run in runs:
+        latest = run.last(HELD_OUT) or {}
+        rows.append(
+            [
+                name(run.name),
+                text(run.recipe.discriminator.architecture),
+                text("–" if run.parameters is None else short(run.parameters)),
+                text(f"{run.step:,} of {run.steps:,}"),
+                text("–" if math.isnan(run.tokens_seen) else short(run.tokens_seen)),
+                number(latest.get("generator_loss"), ".3f"),
+                number(latest.get("discriminator_loss"), ".4f"),
+                number(latest.get("auc"), ".3f"),
+                number(run.usual_speed, ",.0f"),
+            ]
+        )
+    titles = ["run", "architecture", "parameters", "steps", "tokens seen", "generator loss"]
+    titles += ["discriminator loss", "AUC", "tokens/s"]
+    caption = "Losses and AUC are the last on held-out text"
+    return table(caption, [text(title) for title in titles], rows, left=(0, 1))
+
+
+def _together(runs: Sequence[Run], curve: Curve) -> Html | None:
+    """One metric of all runs, on training text and, stronger, on held-out text."""
+    lines, keys, said = [], [], [f"{curve.title} over steps."]
+    for place, run in enumerate(runs):
+        train, held_out = (run.series(split, curve.metric) for split in (TRAIN, HELD_OUT))
+        if not train.steps and not held_out.steps:
+            continue
+        dashes = DASHES[place % len(DASHES)]
+        lines.append(Line(train.steps, train.values, place, dashes, faint=bool(held_out.steps)))
+        dots = len(held_out.steps) <= MOST_DOTS
+        lines.append(Line(held_out.steps, held_out.values, place, dashes, dots=dots))
+        keys.append(Key(name(run.name), place % SERIES, dashes))
+        said.append(in_words(f"{run.name} on training text", train, curve.form))
+        said.append(in_words(f"{run.name} on held-out text", held_out, curve.form))
+    if not lines:
+        return None
+    svg = plots.curves(f"comparison-{curve.metric}", lines)
+    return figure(text(curve.title), svg, " ".join(filter(None, said)), keys)
+
+
+def _notes(runs: Sequence[Run]) -> list[Html]:
+    said = ["Thin lines are on training text, thick ones with dots on held-out text."]
+    if len({run.sizes.vocab_size for run in runs}) > 1:
+        said.append("Vocabularies differ, so generator losses are not of the same thing.")
+    if len({run.about["identity"]["data"]["manifest_sha256"] for run in runs}) > 1:
+        said.append("The shards differ, so held-out losses are on different text.")
+    return [paragraph(text(" ".join(said)))]
+
+
+def _recipes(runs: Sequence[Run]) -> list[Html]:
+    """The fields that move weights and in which the recipes differ."""
+    fields = [flat(to_dict(run.recipe)) for run in runs]
+    names = sorted({name for one in fields for name in one})
+    rows = [
+        [text(field), *(text(one.get(field, "–")) for one in fields)]
+        for field in names
+        if field.rpartition(".")[2] not in FREE and len({str(one.get(field)) for one in fields}) > 1
+    ]
+    if not rows:
+        return [paragraph(text("The recipes are the same, cadences aside."))]
+    columns = [text("field"), *(name(run.name) for run in runs)]
+    return [table("Where the recipes differ", columns, rows)]

@@ -1,0 +1,155 @@
+"""What a page says of GLUE results: beside published ones, and seed by seed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from electrify.commit import read_json
+from electrify.errors import UserError
+from electrify.finetuning import stats
+from electrify.finetuning import table as tables
+from electrify.finetuning.presets import PRESETS
+from electrify.finetuning.published import published
+from electrify.finetuning.results import Result, read_results
+from electrify.finetuning.stats import Aggregate
+from electrify.finetuning.table import Cell, Table
+from electrify.finetuning.tasks import TASKS
+from electrify.reports import plots
+from electrify.reports.page import (
+    Html,
+    Key,
+    Section,
+    code,
+    figure,
+    joined,
+    name,
+    pairs,
+    paragraph,
+    table,
+    text,
+)
+from electrify.reports.plots import Dots
+from electrify.reports.provenance import Source, read_source, sources_table
+
+
+class Glue(NamedTuple):
+    """A folder of `electrify glue`, finished or not."""
+
+    name: str
+    path: Path
+    results: list[Result]
+    model: str
+    """Where the encoder was."""
+    fingerprint: str
+    sources: list[Source]
+
+    @property
+    def aggregate(self) -> Aggregate:
+        """Mean or median, as the preset has it."""
+        known = PRESETS.get(self.results[0].preset)
+        return known.aggregate if known else "mean"
+
+
+def read_glue(folder: Path, label: str) -> Glue:
+    """The finished jobs of a folder."""
+    results = read_results(folder)
+    if not results:
+        raise UserError(
+            f"{folder} has no finished jobs",
+            got="no jobs/*/result.json",
+            fix="run `electrify glue` with this --out first",
+        )
+    files = sorted(path.relative_to(folder) for path in folder.glob("jobs/*/result.json"))
+    sources = [read_source(folder, file.as_posix())[1] for file in files]
+    identities = [read_json(folder / file)["identity"] for file in files]
+    models, marks = (
+        ", ".join(sorted({str(identity.get(field, "")) for identity in identities}))
+        for field in ("source", "model")
+    )
+    return Glue(label, folder, results, models, marks, sources)
+
+
+def glue_sections(found: Sequence[Glue]) -> list[Section]:
+    """All folders in one table, then each seed by seed."""
+    ours = {one.name: one.results for one in found}
+    aggregate = found[0].aggregate
+    made = tables.beside_published(ours, published("dev"), aggregate)
+    caption = "Development sets, in percent; published rows below ours"
+    beside = [_dots(found), as_html(made, caption, "glue", marked=len(ours))]
+    lines = [line for one in found for line in tables.averages(one.results, one.aggregate)]
+    if len(found) == 1:
+        beside.append(paragraph(text("; ".join(lines) + "."), "soft"))
+    return [
+        Section(text("GLUE"), beside, "glue"),
+        *(_seeds(one, f"glue-{number}") for number, one in enumerate(found, 1)),
+    ]
+
+
+def _seeds(one: Glue, key: str) -> Section:
+    presets = ", ".join(sorted({result.preset for result in one.results}))
+    rows = [
+        ("Encoder", name(one.model)),
+        ("Fingerprint of the encoder", code(one.fingerprint)),
+        ("Preset", text(presets)),
+    ]
+    table = as_html(tables.by_seed(one.results), "Every task and seed, in percent", key)
+    parts = [table, pairs(rows), sources_table(one.sources)]
+    return Section(Html(f"Seeds of {name(one.name)}"), parts, key)
+
+
+def as_html(made: Table, caption: str, key: str, marked: int = 0) -> Html:
+    """A table of results with its footnotes, which its marks lead to."""
+    rows = [[_cell(cell, key) for cell in row] for row in made.rows]
+    notes = joined(
+        f'<li id="{key}-note-{number}">{text(note)}</li>'
+        for number, note in enumerate(made.notes, 1)
+    )
+    listed = f'<ol class="notes">\n{notes}\n</ol>' if notes else ""
+    columns = [text(column) for column in made.columns]
+    return joined([table(caption, columns, rows, marked=marked), listed])
+
+
+def _cell(cell: Cell, key: str) -> Html:
+    links = joined(
+        (f'<a href="#{key}-note-{m}" aria-label="note {m}">{m}</a>' for m in cell.marks), " "
+    )
+    marks = f"<sup>{links}</sup>" if links else ""
+    bounds = (
+        f"<small>{text(cell.bounds.strip('[]').replace(' ', '–'))}</small>" if cell.bounds else ""
+    )
+    words = name(cell.text) if isinstance(cell.content, str) else text(cell.text)
+    return Html(f"{words}{marks}{bounds}")
+
+
+def _dots(found: Sequence[Glue]) -> Html:
+    tasks = [n for n in TASKS if any(r.task == n for one in found for r in one.results)]
+    rows, said = [], []
+    for task in tasks:
+        for series, one in enumerate(found):
+            row = _row(task, one, series)
+            rows.append(row)
+            values = ", ".join(f"{value:.1f}" for value in row.values) or "no score"
+            said.append(f"{row.label}, {one.name}: {values}.")
+    svg = plots.dots("glue-dots", rows, "score on the development set, percent")
+    keys = [Key(name(one.name), series % plots.SERIES) for series, one in enumerate(found)]
+    title = text(
+        f"Every seed a dot, hollow if it learned nothing; tick: {found[0].aggregate}, bar: interval"
+    )
+    words = f"Scores of every seed in percent. {' '.join(said)}"
+    return figure(title, svg, words, keys if len(found) > 1 else [], "wide")
+
+
+def _row(task: str, one: Glue, series: int) -> Dots:
+    found = stats.summarise(one.results, task)
+    return Dots(
+        TASKS[task].title,
+        [100 * score for score in found.scores.values()],
+        [seed in found.degenerate for seed in found.scores],
+        100 * found.aggregate(one.aggregate),
+        _percent(stats.interval([found.values], one.aggregate)),
+        series,
+    )
+
+
+def _percent(bounds: tuple[float, float]) -> tuple[float, float]:
+    return 100 * bounds[0], 100 * bounds[1]

@@ -1,0 +1,193 @@
+"""`electrify inspect MODEL "text"`: which tokens a discriminator takes for replaced."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+import tyro
+from rich.console import Console
+from rich.text import Text
+
+from electrify.commit import committed
+from electrify.errors import UserError
+from electrify.tokens.show import visible
+
+if TYPE_CHECKING:  # they import torch, which --help can do without
+    from electrify.reports.heat import Token
+    from electrify.reports.pair import LoadedPair
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Each token's probability of having been replaced, in colour; in a pipe, as a table."""
+
+    model: tyro.conf.Positional[str]
+    """An `electrify export`, its discriminator, a run, or any ELECTRA-like discriminator."""
+    text: tyro.conf.Positional[str] = ""
+    """What to look at."""
+    corrupt: bool = False
+    """Let the generator fill a share of the tokens first, and see what is caught."""
+    rate: float = 0.15
+    """The share it fills; a token that it guesses right stays original."""
+    seed: int = 0
+    """Of the generator's choice of places and tokens."""
+    html: Path | None = None
+    """Write a page to this file instead."""
+    json: bool = False
+    """Print JSON instead."""
+    serve: bool = False
+    """Open a page on this machine to try texts in, until Ctrl-C."""
+    host: str = "127.0.0.1"
+    """Where --serve listens; the default cannot be reached from other machines."""
+    port: int = 0
+    """For --serve; 0: any that is free."""
+
+
+def inspect(settings: Inspect) -> None:
+    """Ask the model, and show what it says in the form that is wanted."""
+    _check(settings)
+    from electrify.reports import heat
+    from electrify.reports.pair import load_pair
+
+    pair = load_pair(settings.model)
+    if settings.serve:
+        from electrify.reports.serve import serve
+
+        serve(pair, settings.text, settings.host, settings.port)
+        return
+    text = settings.text
+    if settings.corrupt:
+        tokens = heat.corrupt(pair, text, settings.rate, settings.seed)
+    else:
+        tokens = heat.detect(pair, text)
+    if settings.html:
+        _write_page(settings.html, pair, text, tokens)
+    if settings.json:
+        print(json.dumps(heat.as_json(pair, text, tokens), ensure_ascii=False, indent=1))
+    elif not settings.html:
+        _print(pair, text, tokens)
+
+
+def _check(settings: Inspect) -> None:
+    if settings.serve and (settings.html or settings.json or settings.corrupt):
+        raise UserError(
+            "--serve stands alone",
+            got="--html, --json or --corrupt beside it",
+            fix="leave them out: the page can corrupt, too",
+        )
+    if not 0 <= settings.port < 1 << 16:
+        raise UserError("no such port", got=f"--port {settings.port}", fix="give 0 to 65535")
+    if settings.html and not settings.html.absolute().parent.is_dir():
+        raise UserError(
+            f"{settings.html} cannot be written",
+            got=f"no folder {settings.html.absolute().parent}",
+            fix="make the folder, or give another",
+        )
+
+
+def _print(pair: "LoadedPair", text: str, tokens: "Sequence[Token]") -> None:
+    from electrify.reports.heat import left_out
+
+    for note in [*pair.notes, *left_out(pair, text)]:
+        print(f"note: {visible(note)}", file=sys.stderr)
+    if not tokens:
+        print('no tokens: give a text, as in: electrify inspect MODEL "A text."', file=sys.stderr)
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    if not console.is_terminal or console.no_color:
+        print("\n".join(table(tokens)))
+        return
+    console.print(coloured(tokens))
+    console.print()
+    for line in summary(tokens):
+        console.print(line)
+
+
+def table(tokens: "Sequence[Token]") -> list[str]:
+    """Lines of probability, token, what stood there, and verdict, with tabs between them."""
+    from electrify.reports.heat import verdict
+    from electrify.reports.spelling import on_one_line
+
+    rows = [
+        (
+            f"{token.probability:.4f}",
+            on_one_line(token.text),
+            on_one_line(token.original),
+            verdict(token).words,
+        )
+        for token in tokens
+    ]
+    return ["\t".join(row) for row in [("probability", "token", "original", "verdict"), *rows]]
+
+
+PALE, HOT = (255, 243, 230), (255, 132, 51)  # black is easy to read on both
+FAINT = 0.05  # from here on a token is coloured
+
+
+def coloured(tokens: "Sequence[Token]") -> Text:
+    """The text, each token on a background as warm as it is suspected; signs say what became."""
+    from electrify.reports.heat import verdict
+
+    text = Text()
+    for token in tokens:
+        text.append(visible(token.before))
+        warmth = token.probability
+        blend = [round(pale + (hot - pale) * warmth) for pale, hot in zip(PALE, HOT, strict=True)]
+        style = f"rgb(20,20,20) on rgb({blend[0]},{blend[1]},{blend[2]})" if warmth >= FAINT else ""
+        text.append(visible(token.text), f"{style} underline" if token.replaced else style)
+        text.append(verdict(token).sign, "bold")
+    return text
+
+
+def summary(tokens: "Sequence[Token]") -> list[Text]:
+    """What matters, in lines: the tokens that were replaced or suspected, then the counts."""
+    from electrify.reports.heat import counted, percent, verdict
+    from electrify.reports.spelling import on_one_line
+
+    notable = [token for token in tokens if verdict(token).sign]
+    width = min(30, max([0, *(len(on_one_line(token.text)) for token in notable)]))
+    lines = []
+    for token in notable:
+        kind, shown = verdict(token), on_one_line(token.text)
+        was = f"  was “{on_one_line(token.original)}”" if token.original else ""
+        said = f"{shown:<{width}}  {percent(token.probability):>5}  {kind.words}"
+        lines.append(Text.assemble((f"  {kind.sign} ", "bold"), said, (was, "dim")))
+    return [*lines, Text(counted(tokens), "dim")]
+
+
+def _write_page(path: Path, pair: "LoadedPair", text: str, tokens: "Sequence[Token]") -> None:
+    with committed(path) as temporary:
+        temporary.write_text(page(pair, text, tokens), encoding="utf-8")
+    print(path, file=sys.stderr)
+
+
+def page(pair: "LoadedPair", text: str, tokens: "Sequence[Token]") -> str:
+    """One page that needs nothing else: no script, no network."""
+    from electrify.reports.heat import asset, counted, heat_html, left_out, verdict
+
+    notes = [*pair.notes, *left_out(pair, text)]
+    notable = "".join(_row(token) for token in tokens if verdict(token).sign)
+    return Template(asset("page.html")).substitute(
+        style=asset("inspector.css") + asset("heat.css"),
+        model=escape(visible(pair.name)),
+        heat=heat_html(tokens),
+        counted=escape(counted(tokens)),
+        notable=f'<ul class="notable">{notable}</ul>' if notable else "",
+        notes="".join(f'<p class="note">{escape(visible(note))}</p>' for note in notes),
+    )
+
+
+def _row(token: "Token") -> str:
+    from electrify.reports.heat import percent, verdict
+    from electrify.reports.spelling import on_one_line
+
+    kind = verdict(token)
+    was = f"<del>{escape(on_one_line(token.original.strip()))}</del> → " if token.original else ""
+    change = was + escape(on_one_line(token.text))
+    cells = (kind.sign, change, percent(token.probability), kind.words)
+    return f"<li>{''.join(f'<span>{cell}</span>' for cell in cells)}</li>"

@@ -1,0 +1,239 @@
+"""A discriminator to ask, with its generator if there is one, from wherever they lie."""
+
+# B batch, L length, N slots a row
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
+from transformers.models.electra import ElectraForPreTraining
+from transformers.utils import logging
+
+from electrify.commit import sha256_of
+from electrify.errors import UserError
+from electrify.finetuning.encoder import Encoder, open_encoder
+from electrify.models import sampling
+from electrify.models.inputs import Framed, Inputs, call, totals_of
+from electrify.models.mlm import predict
+from electrify.models.pair import LABELS
+from electrify.models.rtd import Weights, replaced_logits
+from electrify.recipe import Recipe
+from electrify.tokens import tokenizer as tokenizers
+from electrify.tokens.tokenizer import ROLES, LoadedTokenizer
+from electrify.training import checkpoint
+from electrify.training.folder import RunFolder
+from electrify.training.objective import Objective, build_objective
+from electrify.training.state import load_model
+
+MOST_TOKENS = 512
+"""Where a tokenizer does not say how long texts may be."""
+NO_LIMIT = 1_000_000  # transformers says 10^30 where it does not know
+
+
+class LoadedPair(NamedTuple):
+    """Networks that are ready to be asked, and how they read text."""
+
+    name: str
+    tokenizer: LoadedTokenizer
+    longest: int
+    """Tokens that a text has at most, [CLS] and [SEP] among them."""
+    discriminator: Any
+    generator: Any = None
+    weights: Weights = Weights()
+    """How the generator is sampled."""
+    notes: tuple[str, ...] = ()
+    """In words: what one should know before one believes it."""
+
+
+class LoadedRun(NamedTuple):
+    """The networks of a run at its newest whole checkpoint."""
+
+    step: int
+    recipe: Recipe
+    tokenizer: LoadedTokenizer
+    objective: Objective
+
+
+@torch.no_grad()
+def sampled(generator: nn.Module, inputs: Inputs, weights: Weights, vocab_size: int) -> Tensor:
+    """What a generator puts into the slots: ids_BN, by the slots' uniform numbers.
+
+    Some released networks have more outputs than their tokenizer has tokens; those are not drawn.
+    """
+    said = predict(generator, inputs, totals_of(inputs))
+    logits_MV = sampling.adjusted(
+        said.logits_MV[:, :vocab_size],
+        weights.temperature,
+        said.original_M,
+        weights.disallow_correct,
+    )
+    sampled_M = sampling.inverse_cdf(logits_MV, inputs.uniforms_BN.flatten())
+    return sampled_M.view_as(inputs.positions_BN)
+
+
+@torch.no_grad()
+def suspicion(discriminator: nn.Module, ids_BL: Tensor, frame: Framed) -> Tensor:
+    """The probability of each token that it was replaced."""
+    probability_BL = torch.sigmoid(replaced_logits(call(discriminator, ids_BL, frame).logits))
+    if not probability_BL.isfinite().all():
+        raise UserError(
+            "the discriminator answers with numbers that are none",
+            got="NaN among its probabilities",
+            fix="take a checkpoint from before its training broke",
+        )
+    return probability_BL
+
+
+def load_pair(source: str) -> LoadedPair:
+    """From an export, its discriminator alone, a run, or any discriminator transformers loads."""
+    folder = Path(source)
+    if (folder / "run.json").is_file():
+        return _of_run(folder)
+    if (folder / ".parts").is_dir():
+        raise UserError(
+            f"{source} is not finished", got="an export that was stopped", fix="export it again"
+        )
+    if (folder / "discriminator").is_dir():
+        return _of_folders(source, str(folder / "discriminator"), folder / "generator")
+    if folder.is_dir():
+        return _of_folders(source, source, folder.absolute().parent / "generator")
+    return _of_folders(source, source, None)
+
+
+def load_run(run: Path) -> LoadedRun:
+    """A run's networks with the weights of its newest whole checkpoint."""
+    folder = RunFolder(run)
+    recipe = folder.recipe
+    chosen = checkpoint.newest(folder.checkpoints, lambda text: print(text, file=sys.stderr))
+    if chosen is None:
+        raise UserError(
+            f"{run} has no checkpoint yet",
+            got="a run before its first save",
+            fix=f"wait: it saves every {recipe.run.save_every:,} steps",
+        )
+    tokenizer = tokenizers.load(folder.tokenizer)
+    objective = build_objective(folder.with_own_sizes(recipe), tokenizer)
+    tensors = load_file(chosen.folder / "model.safetensors")
+    load_model(objective.model, tensors, str(chosen.folder))
+    objective.model.eval()
+    return LoadedRun(chosen.step, recipe, tokenizer, objective)
+
+
+def shards_of_run(run: Path) -> Path:
+    """The shards a run was begun with: where they were, or beside the run under the same name."""
+    about = RunFolder(run).about
+    wanted = about["identity"]["data"]["manifest_sha256"]
+    named = Path(about["data"])
+    for place in (named, run.absolute().parent / named.name):
+        manifest = place / "manifest.json"
+        if manifest.is_file() and sha256_of(manifest) == wanted:
+            return place
+    raise UserError(
+        f"the shards of {run} are not there",
+        got=f"it was trained on {named}, which is missing or was made again",
+        fix="run this from the folder in which it was trained, or put the shards beside the run",
+    )
+
+
+def _of_run(run: Path) -> LoadedPair:
+    loaded = load_run(run)
+    networks = loaded.objective.networks
+    if "discriminator" not in networks:
+        raise UserError(
+            f"{run} has no discriminator",
+            got="a masked-language-model run",
+            fix="`electrify show` shows what such a run predicts",
+        )
+    return LoadedPair(
+        f"{run}, step {loaded.step:,}",
+        loaded.tokenizer,
+        loaded.recipe.run.length,
+        networks["discriminator"],
+        networks["generator"],
+        weights_of(loaded.recipe),
+    )
+
+
+def weights_of(recipe: Recipe) -> Weights:
+    """How a recipe samples its generator."""
+    objective = recipe.objective
+    return Weights(temperature=objective.temperature, disallow_correct=objective.disallow_correct)
+
+
+def _of_folders(name: str, discriminator: str, beside: Path | None) -> LoadedPair:
+    encoder = open_encoder(discriminator)
+    kind, notes = _kind_of(encoder)
+    network = _network(kind, discriminator)
+    tokenizer = _tokenizer_of(encoder)
+    generator = None
+    if beside is None or not (beside / "config.json").is_file():
+        notes.append("no generator beside it, so it cannot corrupt texts")
+    else:
+        generator = _network(AutoModelForMaskedLM, str(beside))
+        if generator.config.vocab_size != network.config.vocab_size:
+            notes.append(f"{beside} has another vocabulary, so it cannot corrupt texts")
+            generator = None
+    known = int(encoder.tokenizer.model_max_length)
+    longest = min(known if known < NO_LIMIT else MOST_TOKENS, encoder.longest)
+    return LoadedPair(
+        name,
+        tokenizer,
+        longest,
+        network,
+        generator,
+        notes=tuple(notes),
+    )
+
+
+def _kind_of(encoder: Encoder) -> tuple[Any, list[str]]:
+    """The class that a discriminator's weights were saved with, and what is doubtful about it."""
+    saved = list(encoder.config.architectures or [])
+    labels = encoder.config.id2label
+    if "ElectraForPreTraining" in saved:
+        return ElectraForPreTraining, []
+    if any(name.endswith("ForTokenClassification") for name in saved) and len(labels) == len(
+        LABELS
+    ):
+        return AutoModelForTokenClassification, (
+            [] if labels == LABELS else [f'takes its second label, "{labels[1]}", for "replaced"']
+        )
+    raise UserError(
+        f"{encoder.source} does not tell replaced tokens from original ones",
+        got=", ".join(saved) + f" with {len(labels)} labels" if saved else "no architecture named",
+        fix="give an `electrify export`, a run, an ElectraForPreTraining, "
+        "or a token classifier with two labels",
+    )
+
+
+def _network(kind: Any, source: str) -> Any:
+    """A network with all its weights: one without its head would answer at random."""
+    before = logging.get_verbosity()
+    logging.set_verbosity(50)  # nothing: what is missing is said below
+    try:
+        network, loaded = kind.from_pretrained(source, dtype="float32", output_loading_info=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"the weights of {source} cannot be loaded",
+            got=str(error).splitlines()[0],
+            fix="give a folder that `electrify export` or save_pretrained wrote",
+        ) from error
+    finally:
+        logging.set_verbosity(before)
+    if missing := sorted(loaded["missing_keys"]):
+        raise UserError(
+            f"{source} lacks weights",
+            got=f"no {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""),
+            fix="give the model with the head it was pre-trained with",
+        )
+    return network.eval()
+
+
+def _tokenizer_of(encoder: Encoder) -> LoadedTokenizer:
+    names = {role: getattr(encoder.tokenizer, f"{role}_token") for role in ROLES}
+    return tokenizers.finished(
+        encoder.tokenizer.backend_tokenizer, {role: name for role, name in names.items() if name}
+    )

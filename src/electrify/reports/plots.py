@@ -1,0 +1,284 @@
+"""Plots as SVG that takes its colours and its font from the page around it.
+
+matplotlib draws with colours that stand for names; afterwards each becomes a variable of the
+page's stylesheet, so that one drawing is right in light and in dark. The same plot always gives
+the same bytes.
+"""
+
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from electrify.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    "ink": "#c00001",
+    "grid": "#c00002",
+    "band": "#c00003",
+    "series-1": "#c00011",
+    "series-2": "#c00012",
+    "series-3": "#c00013",
+    "series-4": "#c00014",
+    "series-5": "#c00015",
+    "series-6": "#c00016",
+}
+"""What matplotlib draws with, by the name of the stylesheet's variable."""
+SERIES = 6
+DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
+"""Of lines, so that they are told apart without colours."""
+
+WIDTH, HEIGHT = 360, 216  # in points; shown at about this many pixels, on a phone as well
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 8, 34
+FONT = 10.5
+
+
+class Line(NamedTuple):
+    """A curve."""
+
+    steps: Sequence[float]
+    values: Sequence[float]
+    series: int = 0
+    """Which colour."""
+    dashes: tuple[float, ...] = ()
+    dots: bool = False
+    """Whether to mark each value."""
+    faint: bool = False
+
+
+class Level(NamedTuple):
+    """A horizontal line to compare with."""
+
+    value: float
+    label: str
+
+
+class Band(NamedTuple):
+    """A range to compare with."""
+
+    low: float
+    high: float
+    label: str
+
+
+class Point(NamedTuple):
+    """Somebody else's measurement."""
+
+    step: float
+    value: float
+    label: str
+
+
+class Dots(NamedTuple):
+    """Scores of several seeds: a row of a plot."""
+
+    label: str
+    values: Sequence[float]
+    hollow: Sequence[bool]
+    """Which of them count although the run learned nothing."""
+    middle: float
+    interval: tuple[float, float]
+    series: int = 0
+
+
+def short(number: float, _: object = None) -> str:
+    """A number as axes show it.
+
+    >>> [short(n) for n in (0, 250, 12_000, 1_500_000, 0.0005, 0.65)]
+    ['0', '250', '12k', '1.5M', '5e-4', '0.65']
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:.3g}{letter}"
+    if 0 < abs(number) < 0.01:
+        digits, power = f"{number:.1e}".split("e")
+        return f"{digits.removesuffix('.0')}e{int(power)}"
+    return f"{number:.3g}"
+
+
+def curves(
+    name: str,
+    lines: Sequence[Line],
+    levels: Sequence[Level] = (),
+    bands: Sequence[Band] = (),
+    points: Sequence[Point] = (),
+) -> str:
+    """Lines over steps; the name decides the ids in the drawing."""
+
+    def draw(axes: "Axes") -> None:
+        for band in bands:
+            axes.axhspan(band.low, band.high, color=COLOURS["band"], linewidth=0)
+            _note(axes, (band.low + band.high) / 2, band.label)
+        for level in levels:
+            axes.axhline(level.value, color=COLOURS["ink"], linewidth=0.8, dashes=(2, 2))
+            _note(axes, level.value, level.label, above=True)
+        for line in lines:
+            axes.plot(
+                line.steps,
+                line.values,
+                color=_colour(line.series),
+                linewidth=1.1 if line.faint else 1.7,
+                alpha=0.55 if line.faint else 1,
+                dashes=line.dashes or (None, None),
+                marker="o" if line.dots or len(line.steps) == 1 else "",
+                markersize=4.5 if len(line.steps) == 1 else 3.2,
+            )
+        for point in points:
+            axes.plot([point.step], [point.value], "D", color=COLOURS["ink"], markersize=5)
+        _limits(axes, lines, [*(level.value for level in levels), *(p.value for p in points)])
+        axes.set_xlabel("step")
+
+    return _drawn(name, HEIGHT, draw)
+
+
+def _limits(axes: "Axes", lines: Sequence[Line], others: Sequence[float]) -> None:
+    values = [*(value for line in lines for value in line.values), *others]
+    low, high = min(values), max(values)
+    room = 0.08 * (high - low) or 0.08 * abs(high) or 1.0
+    axes.set_ylim(low - room, high + 1.6 * room)
+    axes.set_xlim(0, max([1, *(step for line in lines for step in line.steps)]) * 1.02)
+
+
+def _note(axes: "Axes", height: float, words: str, above: bool = False) -> None:
+    axes.annotate(
+        words,
+        (0.985, height),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 2 if above else 0),
+        textcoords="offset points",
+        ha="right",
+        va="bottom" if above else "center",
+        fontsize=FONT - 1,
+        color=COLOURS["ink"],
+        annotation_clip=True,
+    )
+
+
+def bars(name: str, counts: Sequence[int], label: str) -> str:
+    """How often each of 0, 1, 2, … occurs."""
+
+    def draw(axes: "Axes") -> None:
+        width = max(1, math.ceil(len(counts) / 64))
+        sums = [sum(counts[at : at + width]) for at in range(0, len(counts), width)]
+        places = [at * width for at in range(len(sums))]
+        axes.bar(places, sums, width=0.86 * width, align="edge", color=COLOURS["series-1"])
+        axes.set_xlim(0, len(counts))
+        axes.set_xlabel(label)
+
+    return _drawn(name, HEIGHT, draw)
+
+
+def dots(name: str, rows: Sequence[Dots], label: str) -> str:
+    """A dot for each seed, and the interval of the middle; rows of one label stand together."""
+    places = [0.0]
+    for before, row in pairwise(rows):
+        places.append(places[-1] + (1.0 if before.label == row.label else 1.6))
+
+    def draw(axes: "Axes") -> None:
+        for row, place in zip(rows, places, strict=True):
+            colour = _colour(row.series)
+            filled = ["none" if hollow else colour for hollow in row.hollow]
+            if not math.isnan(row.interval[0]):
+                axes.plot(row.interval, [place, place], color=colour, linewidth=5, alpha=0.3)
+            axes.scatter(row.values, [place] * len(row.values), 18, filled, edgecolors=colour)
+            axes.plot([row.middle], [place], "|", color=colour, markersize=13, mew=1.6)
+        labels = dict.fromkeys(row.label for row in rows)
+        heights = [[p for r, p in zip(rows, places, strict=True) if r.label == n] for n in labels]
+        axes.set_yticks([sum(some) / len(some) for some in heights], list(labels))
+        axes.set_ylim(places[-1] + 0.8, -0.8)
+        axes.grid(visible=False, axis="y")
+        axes.grid(visible=True, axis="x")
+        axes.set_xlabel(label)
+
+    return _drawn(name, BOTTOM + TOP + 15 * (places[-1] + 1.6), draw, left=52)
+
+
+def _colour(series: int) -> str:
+    return COLOURS[f"series-{series % SERIES + 1}"]
+
+
+def _drawn(name: str, height: float, draw: Callable[["Axes"], None], left: float = LEFT) -> str:
+    matplotlib = _matplotlib()
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # whatever the user's own settings are
+        matplotlib.rcParams.update({**STYLE, "svg.hashsalt": name})
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+        figure = Figure(figsize=(WIDTH / 72, height / 72))
+        width = (WIDTH - left - RIGHT) / WIDTH
+        axes = figure.add_axes(
+            (left / WIDTH, BOTTOM / height, width, (height - BOTTOM - TOP) / height)
+        )
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
+        axes.xaxis.set_major_formatter(FuncFormatter(short))
+        axes.yaxis.set_major_formatter(FuncFormatter(short))
+        draw(axes)
+        return _for_page(_svg(figure), name)
+
+
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.size": FONT,
+    "text.parse_math": False,
+    "text.color": COLOURS["ink"],
+    "axes.labelcolor": COLOURS["ink"],
+    "axes.edgecolor": COLOURS["grid"],
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.labelpad": 3,
+    "grid.color": COLOURS["grid"],
+    "grid.linewidth": 0.7,
+    "xtick.color": COLOURS["grid"],
+    "xtick.labelcolor": COLOURS["ink"],
+    "ytick.color": COLOURS["grid"],
+    "ytick.labelcolor": COLOURS["ink"],
+    "ytick.major.size": 0,
+    "xtick.major.size": 3,
+}
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UserError(
+            "plots need matplotlib", got=f"{error}", fix='pip install "electrify[report]"'
+        ) from error
+    return matplotlib
+
+
+def _svg(figure: "Figure") -> str:
+    out = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(out, format="svg", transparent=True, metadata=nothing)
+    return out.getvalue()
+
+
+def _for_page(svg: str, name: str) -> str:
+    """The drawing without what only a file by itself needs, and with the page's colours."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.S)
+    svg = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", svg)
+    svg = re.sub(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1">', svg)
+    svg = svg.replace("xlink:href", "href")
+    used = set(re.findall(r"#([\w-]+)\)|href=\"#([\w-]+)\"", svg))
+    names = {name for pair in used for name in pair if name}
+    svg = re.sub(r'\sid="([^"]*)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in names else "", svg)
+    svg = re.sub(r'(url\(|href=")#', rf"\1#{name}-", svg)
+    svg = re.sub(r"(font-size: [\d.]+px); font-family:[^;\"]*", r"\1", svg)
+    svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
+    for colour, placeholder in COLOURS.items():
+        svg = svg.replace(placeholder, f"var(--{colour})")
+    return re.sub(r"\s*\n\s*", "\n", svg).strip()

@@ -1,0 +1,150 @@
+"""`electrify report DIR… --out report.html`: runs and results as a page that needs nothing else."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from electrify.commit import committed
+from electrify.errors import UserError
+from electrify.reports.comparison import comparison
+from electrify.reports.glue_section import Glue, glue_sections, read_glue
+from electrify.reports.heat import Token, counts, examples_of_run, heat_css, heat_html
+from electrify.reports.page import Html, Section, document, joined, name, paragraph, text
+from electrify.reports.run import Run, read_run
+from electrify.reports.run_section import run_section, state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Runs of `electrify pretrain` and results of `electrify glue` as one HTML page."""
+
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]
+    """Folders of runs, which may be going on, and of GLUE results."""
+    out: Path = Path("report.html")
+    """The file to write."""
+    examples: int = 4
+    """Held-out examples to corrupt and to show as heat maps, for each run; 0 for none."""
+
+
+def report(settings: Report) -> None:
+    """Read the folders and commit the page."""
+    _check(settings)
+    names = _names(settings.folders)
+    runs, results = [], []
+    for folder, label in zip(settings.folders, names, strict=True):
+        if (folder / "run.json").is_file():
+            runs.append(read_run(folder, label))
+        elif (folder / "jobs").is_dir():
+            results.append(read_glue(folder, label))
+        else:
+            raise UserError(
+                f"nothing to report in {folder}",
+                got="no such folder" if not folder.is_dir() else "neither run.json nor jobs",
+                fix="give the --out of `electrify pretrain` or of `electrify glue`",
+            )
+    page = _page(runs, results, settings.examples)
+    with committed(settings.out) as temporary:
+        temporary.write_bytes(page)
+    print(settings.out)
+
+
+def _check(settings: Report) -> None:
+    if not settings.folders:
+        raise UserError("no folder to report", got="nothing", fix="electrify report DIR…")
+    if settings.examples < 0:
+        raise UserError(
+            "--examples is out of range", got=f"{settings.examples}", fix="give 0 or more"
+        )
+    if settings.out.is_dir() or not settings.out.parent.is_dir():
+        raise UserError(
+            f"{settings.out} cannot be written",
+            got="a folder" if settings.out.is_dir() else f"no folder {settings.out.parent}",
+            fix="give --out a file in a folder that is there",
+        )
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The folders as they were given; their last names alone if the paths are from the root or up.
+
+    Those that would be called the same get their whole paths.
+    """
+    names = [
+        folder.resolve().name if folder.is_absolute() or ".." in folder.parts else str(folder)
+        for folder in folders
+    ]
+    names = [Path.cwd().name if label == "." else label for label in names]
+    twice = {label for label, count in Counter(names).items() if count > 1}
+    return [str(f) if label in twice else label for f, label in zip(folders, names, strict=True)]
+
+
+def _page(runs: Sequence[Run], results: Sequence[Glue], count: int) -> bytes:
+    sections = [
+        run_section(run, f"run-{number}", _examples(run, count))
+        for number, run in enumerate(runs, 1)
+    ]
+    if len(runs) > 1:
+        sections.insert(0, comparison(runs))
+    if results:
+        sections += glue_sections(results)
+    subjects = [*(run.name for run in runs), *(one.name for one in results)]
+    title = f"{', '.join(subjects)} – electrify report"
+    heading = name(subjects[0])
+    if len(runs) == 1 and not results:
+        intro, sections = paragraph(state(runs[0])), _promoted(sections[0])
+    else:
+        heading, intro = _counted(runs, results), _states(runs)
+    return document(title, heading, intro, sections, heat_css() if runs else "")
+
+
+def _promoted(section: Section) -> list[Section]:
+    """The parts of the only section as sections of the page, whose heading is its title."""
+    loose = [part for part in section.parts if not isinstance(part, Section)]
+    inner = [part for part in section.parts if isinstance(part, Section)]
+    return [Section(text("At a glance"), loose), *inner]
+
+
+def _counted(runs: Sequence[Run], results: Sequence[Glue]) -> Html:
+    if len(results) == 1 and not runs:
+        return name(results[0].name)
+    kinds = [f"{len(runs)} run{'s' if len(runs) > 1 else ''}"] if runs else []
+    if results:
+        kinds.append(f"{len(results)} set{'s' if len(results) > 1 else ''} of GLUE results")
+    return text(" and ".join(kinds))
+
+
+def _states(runs: Sequence[Run]) -> Html:
+    return joined(paragraph(Html(f"{name(run.name)} {state(run)}"), "tight") for run in runs)
+
+
+def _examples(run: Run, count: int) -> list[Html]:
+    """Heat maps, or why there are none; nothing if none are asked for or can be."""
+    if not count or not run.detects:
+        return []
+    try:
+        found = examples_of_run(run.path, count)
+    except (UserError, OSError) as error:  # a run that goes on may prune what is being read
+        why = error.what if isinstance(error, UserError) else f"{error}"
+        return [paragraph(text(f"No examples can be shown: {why}."))]
+    return [paragraph(text(HOW_TO_READ)), *map(_heat, found)]
+
+
+HOW_TO_READ = (
+    "Held-out text in which the generator filled the masked places. The stronger the colour, the "
+    "likelier the discriminator thinks that a token was replaced; point at a token for its number. "
+    "From 50 % on it counts as found: ✓ replaced and caught, ✗ replaced and missed, ! false alarm."
+)
+
+
+def _heat(tokens: Sequence[Token]) -> Html:
+    found = counts(tokens)
+    words = (
+        f"{found['tokens']:,} tokens, {found['caught'] + found['missed']:,} of them replaced: "
+        f"{found['caught']:,} caught, {found['missed']:,} missed; false alarms: "
+        f"{found['false-alarm']:,}"
+    )
+    said = paragraph(text(words), "soft")
+    return Html(f'<div class="example">\n{said}\n{heat_html(tokens)}\n</div>')

@@ -1,0 +1,190 @@
+"""What a page says of one pre-training run."""
+
+import math
+from typing import Any
+
+from electrify.config import to_toml
+from electrify.reports import curves
+from electrify.reports.page import (
+    NOTHING,
+    Html,
+    Section,
+    Tile,
+    code,
+    details,
+    grid,
+    name,
+    pairs,
+    paragraph,
+    table,
+    text,
+    tiles,
+)
+from electrify.reports.plots import short
+from electrify.reports.provenance import sources_table
+from electrify.reports.run import COUNTS, HELD_OUT, TRAIN, Run
+from electrify.training.bands import verdict
+
+OBJECTIVES = {"rtd": "replaced token detection", "mlm": "masked language modelling"}
+MOST_ROWS = 24  # of the table of measurements
+
+
+def run_section(run: Run, key: str, examples: list[Html]) -> Section:
+    """Everything about a run; `examples` are heat maps, or why there are none."""
+    parts: list[Html | Section] = [
+        headline(run),
+        Section(text("Curves"), _curves(run, key), f"{key}-curves"),
+        *([Section(text("Corrupted examples"), examples, f"{key}-examples")] if examples else []),
+        Section(text("Data"), _data(run, key), f"{key}-data"),
+        Section(text("Provenance"), _provenance(run), f"{key}-provenance"),
+    ]
+    return Section(name(run.name), parts, key)
+
+
+def number(value: float | None, form: str) -> Html:
+    """A measured number, or a dash where there is none."""
+    return NOTHING if value is None or math.isnan(value) else text(f"{value:{form}}")
+
+
+def state(run: Run) -> Html:
+    """Whether the run is over."""
+    if run.finished:
+        return Html('<span class="state">finished</span>')
+    return Html(
+        f'<span class="state open">not finished: step {run.step:,} of {run.steps:,}</span> '
+        "The page shows what was measured so far."
+    )
+
+
+def headline(run: Run) -> Html:
+    """The numbers one asks for first."""
+    latest = run.last(HELD_OUT) or {}
+    when = text(f"held-out, step {latest['step']:,}" if latest else "not measured on held-out text")
+    body, maker = run.recipe.discriminator, run.recipe.generator
+    pair = f"generator: {maker.width:g} × width, {maker.depth:g} × depth"
+    kind, share = run.recipe.objective.kind, 100 * run.step / run.steps
+    rows = [
+        Tile("Objective", text(kind.upper()), text(OBJECTIVES[kind])),
+        Tile("Architecture", text(body.architecture), text(pair if run.detects else "")),
+        Tile(
+            "Parameters",
+            NOTHING if run.parameters is None else text(short(run.parameters)),
+            text("no checkpoint yet" if run.parameters is None else f"{run.parameters:,} together"),
+        ),
+        Tile("Steps", text(f"{run.step:,}"), text(f"of {run.steps:,} ({share:.0f} %)")),
+        Tile("Tokens seen", _tokens(run), text("without padding")),
+        Tile(
+            "Generator loss" if run.detects else "Masked-LM loss",
+            number(latest.get("generator_loss"), ".3f"),
+            when,
+        ),
+    ]
+    if run.detects:
+        rows += [
+            Tile("Discriminator loss", number(latest.get("discriminator_loss"), ".4f"), when),
+            Tile("AUC", number(latest.get("auc"), ".3f"), when),
+        ]
+    speed = text("median; on the machine below")
+    return tiles([*rows, Tile("Tokens a second", number(run.usual_speed, ",.0f"), speed)])
+
+
+def _tokens(run: Run) -> Html:
+    return NOTHING if math.isnan(run.tokens_seen) else text(short(run.tokens_seen))
+
+
+def _curves(run: Run, key: str) -> list[Html]:
+    drawn = [curves.drawn(run, curve, key) for curve in curves.curves_of(run)]
+    drawn += [
+        curves.simple("Learning rate", run.series(TRAIN, "learning_rate"), f"{key}-rate"),
+        curves.simple("Tokens a second", run.speed, f"{key}-speed"),
+    ]
+    found = [one for one in drawn if one]
+    if not found:
+        return [paragraph(text("Nothing was measured yet."))]
+    parts = [grid(found)]
+    if (latest := run.last(HELD_OUT)) and "generator_loss" in latest:
+        numbers = {n: math.nan if v is None else v for n, v in latest.items() if n != "split"}
+        said = verdict(run.sizes, latest["step"], numbers)
+        parts.append(paragraph(text(f"On held-out text at step {latest['step']:,}: {said}.")))
+    return [*parts, *_measurements(run)]
+
+
+METRICS = {
+    "generator_loss": ("generator loss", ".3f"),
+    "generator_accuracy": ("its accuracy", ".3f"),
+    "discriminator_loss": ("discriminator loss", ".4f"),
+    "replaced_rate": ("replaced", ".3f"),
+    "accuracy": ("accuracy", ".3f"),
+    "precision": ("precision", ".3f"),
+    "recall": ("recall", ".3f"),
+    "auc": ("AUC", ".3f"),
+}
+
+
+def _measurements(run: Run) -> list[Html]:
+    split = HELD_OUT if run.last(HELD_OUT) else TRAIN
+    records = [record for record in run.metrics if record["split"] == split]
+    shown = _thinned(records)
+    known = {n: look for n, look in METRICS.items() if any(n in record for record in shown)}
+    words = "held-out" if split == HELD_OUT else "training"
+    caption = f"{len(shown)} of {len(records)} measurements on {words} text"
+    rows = [
+        [text(f"{r['step']:,}"), *(number(r.get(n), form) for n, (_, form) in known.items())]
+        for r in shown
+    ]
+    columns = [text("step"), *(text(title) for title, _ in known.values())]
+    return [details(text("The numbers as a table"), table(caption, columns, rows))]
+
+
+def _thinned(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Some of many, evenly, with the last."""
+    every = math.ceil(len(records) / MOST_ROWS)
+    return [r for at, r in enumerate(reversed(records)) if at % every == 0][::-1] if records else []
+
+
+def _data(run: Run, key: str) -> list[Html]:
+    rows = []
+    for split, counts in run.splits.items():
+        unknown = counts["unknown_tokens"] / max(1, counts["tokens"])
+        mean = curves.mean_length(counts["lengths"])
+        cells = [text(f"{counts[name]:,}") for name in COUNTS]
+        rows.append([text(split), *cells, number(mean, ".1f"), text(f"{100 * unknown:.3f} %")])
+    columns = ["split", *(name.replace("_", " ") for name in COUNTS), "mean length", "unknown"]
+    identity = run.about["shards"]["identity"]
+    made = identity["settings"]
+    epochs = run.step * run.recipe.run.batch_size / max(1, run.splits["train"]["examples"])
+    words = (
+        f"A vocabulary of {identity['tokenizer']['vocab_size']:,}, examples of up to "
+        f"{made['length']} tokens; the run has seen the training examples {epochs:.2f} times. "
+        f"The shards are {run.data_state}."
+    )
+    histogram = curves.lengths(run.splits["train"]["lengths"], f"{key}-lengths")
+    return [
+        paragraph(text(words)),
+        table("What the shards hold", [text(c) for c in columns], rows),
+        *([grid([histogram])] if histogram else []),
+    ]
+
+
+def _provenance(run: Run) -> list[Html]:
+    about = run.about
+    git, machine = about.get("git") or {}, about.get("machine") or {}
+    commit = f"{git['commit']}{', with changes' if git.get('changed') else ''}" if git else "none"
+    inputs = about["shards"]["identity"].get("inputs", [])
+    rows = [
+        ("Data", name(about["data"])),
+        ("Fingerprint of the data", code(about["identity"]["data"]["manifest_sha256"])),
+        *((f"Documents: {i['name']}", code(i["manifest_sha256"])) for i in inputs),
+        ("Versions", text(", ".join(f"{n} {v}" for n, v in about.get("made_with", {}).items()))),
+        ("Machine", text(", ".join([machine.get("platform", ""), *machine.get("devices", [])]))),
+        ("Code under git", text(commit)),
+        ("Seed", text(run.recipe.run.seed)),
+    ]
+    if about["identity"].get("budget"):
+        rows.append(("Budget of time", text(about["identity"]["budget"])))
+    recipe = Html(f'<pre tabindex="0">{text(to_toml(run.recipe).strip())}</pre>')
+    return [
+        pairs(rows),
+        details(text("The recipe"), recipe),
+        sources_table(run.sources),
+    ]

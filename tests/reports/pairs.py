@@ -1,0 +1,88 @@
+"""Small pairs and runs, made without training."""
+
+from pathlib import Path
+
+import torch
+from tests.conftest import WORDS
+from tests.training.conftest import RECIPE
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from electrify import config
+from electrify.models.export import export
+from electrify.models.pair import Vocabulary, build_pair
+from electrify.recipe import Discriminator, Recipe, Run
+from electrify.tokens.tokenizer import LoadedTokenizer, finished, from_vocabulary, load
+from electrify.training import checkpoint
+from electrify.training.folder import RunFolder
+from electrify.training.objective import build_objective, vocabulary_of
+from electrify.training.state import model_tensors
+
+LONGEST = 32
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def word_pieces() -> LoadedTokenizer:
+    """WordPiece in lower case, with syllables and half of the words."""
+    syllables = sorted({w[:2] for w in WORDS} | {f"##{w[2:]}" for w in WORDS})
+    letters = [*"abcdefghijklmnopqrstuvwxyz<>=()'\"/.[]", "##k"]
+    return from_vocabulary([*SPECIAL, *syllables, *WORDS[::2], *letters])
+
+
+def bytes_pairs() -> LoadedTokenizer:
+    """Byte-level BPE, in which a character can be several tokens."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=340,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator([" ".join(WORDS)], trainer)
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    names = {name.strip("[]").lower(): name for name in SPECIAL}
+    return finished(backend, names)
+
+
+KINDS = {"electra": word_pieces, "modernbert": bytes_pairs}
+
+
+def export_pair(architecture: str, out: Path, longest: int = LONGEST) -> Path:
+    """An export with random weights, large enough that it has opinions."""
+    tokenizer = KINDS[architecture]()
+    fields = {**SIZES, "intermediate_size": 64, "max_position_embeddings": 64}
+    vocabulary: Vocabulary = vocabulary_of(tokenizer)
+    recipe = Recipe(Discriminator(architecture, fields), run=Run(init="huggingface"))
+    pair = build_pair(recipe, vocabulary)
+    networks = {"discriminator": pair.discriminator, "generator": pair.generator}
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for network in networks.values():
+            for parameter in network.parameters():
+                parameter += 0.3 * torch.randn_like(parameter)
+    export(networks, dict.fromkeys(networks, "a model\n"), tokenizer, out, {}, longest)
+    return out
+
+
+def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
+    """A run of the small recipe that was stopped at step 7, with its starting weights moved."""
+    toml = out.with_name(f"{out.name}.toml")
+    text = RECIPE if kind == "rtd" else RECIPE.replace("[generator]\nwidth = 0.5\n", "")
+    toml.write_text(f'{text}\n[objective]\nkind = "{kind}"\n')
+    recipe, tokenizer = config.read(Recipe, toml), load(shards / "tokenizer")
+    objective = build_objective(recipe, tokenizer)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in objective.model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    folder = RunFolder(out)
+    folder.begin_or_go_on(recipe, shards, tokenizer, objective.networks, "steps", warn=print)
+    taken = checkpoint.snapshot(7, model_tensors(objective.model), {}, {})
+    checkpoint.write(folder.checkpoints, taken)
+    return out

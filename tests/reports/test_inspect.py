@@ -1,0 +1,225 @@
+"""`electrify inspect` and `electrify show RUN` as one sees them: terminal, pipe, JSON, page."""
+
+import io
+import json
+import re
+import shutil
+
+import pytest
+from rich.console import Console
+from tests.reports.odd_texts import ODD_TEXTS
+from tests.reports.test_heat import Reader
+
+from electrify.cli import main
+from electrify.errors import EXIT_DAMAGED
+from electrify.reports.heat import Token, corrupt, detect
+from electrify.reports.inspect import coloured, page, summary, table
+from electrify.reports.pair import load_pair
+from electrify.tokens.show import visible
+from electrify.training import checkpoint
+
+TEXT = "kata lodi mifu nuta peso radi"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# Line ends aside, whatever a terminal takes for a command, or turns the following text around.
+HARMFUL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture(scope="module")
+def pair(exports):
+    return load_pair(str(exports["electra"]))
+
+
+@pytest.fixture
+def said(capsys, monkeypatch):
+    """What a command prints; `terminal` as if to one with colours."""
+
+    def run(*arguments: object, code: int = 0, terminal: bool = False) -> str:
+        for name in ("NO_COLOR", "FORCE_COLOR"):
+            monkeypatch.delenv(name, raising=False)
+        if terminal:
+            monkeypatch.setenv("FORCE_COLOR", "1")
+            monkeypatch.setenv("COLORTERM", "truecolor")
+        capsys.readouterr()
+        ended = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert ended == code, captured.err
+        run.errors = captured.err
+        return captured.out
+
+    return run
+
+
+def on_terminal(*parts) -> str:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, color_system="truecolor", soft_wrap=True)
+    for part in parts:
+        console.print(part)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", ODD_TEXTS)
+def test_odd_texts_do_nothing_to_a_terminal_or_a_table(name, pair):
+    for tokens in (detect(pair, ODD_TEXTS[name]), corrupt(pair, ODD_TEXTS[name], 0.3, 2)):
+        printed = COLOURS.sub("", on_terminal(coloured(tokens), *summary(tokens)))
+        assert not HARMFUL.search(printed.replace("\t", " "))
+        for line in table(tokens):
+            assert line.count("\t") == 3
+            assert not HARMFUL.search(line.replace("\t", " "))
+            assert "\n" not in line
+
+
+@pytest.mark.parametrize("name", ODD_TEXTS)
+def test_odd_texts_do_nothing_to_a_page(name, pair):
+    tokens = corrupt(pair, ODD_TEXTS[name], 0.3, 2)
+    made = page(pair, ODD_TEXTS[name], tokens)
+    plain = page(pair, "", [])
+    reader, empty = Reader(), Reader()
+    reader.feed(made)
+    empty.feed(plain)
+    names = {tag for tag, _ in reader.elements}
+    assert names <= {tag for tag, _ in empty.elements} | {"span", "ul", "li", "del", "p"}
+    assert not {"script", "img", "iframe"} & names
+    assert not any(key.startswith("on") for _, attributes in reader.elements for key in attributes)
+    assert "".join(visible(t.before + t.text) for t in tokens) in reader.text
+
+
+def test_a_page_needs_nothing_from_elsewhere(pair):
+    made = page(pair, TEXT, detect(pair, TEXT))
+    addresses = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"'> )]+)", made)
+    assert addresses == ["data:,"]
+    assert "default-src 'none'" in made
+
+
+@pytest.mark.parametrize("name", ["script", "empty", "escape", "emoji", "layout"])
+def test_the_command_in_all_its_forms(name, exports, said, tmp_path):
+    model, text = exports["electra"], ODD_TEXTS[name]
+    rows = said("inspect", model, text).splitlines()
+    answer = json.loads(said("inspect", model, text, "--json"))
+    assert [row.split("\t")[0] for row in rows[1:]] == [
+        f"{token['probability']:.4f}" for token in answer["tokens"]
+    ]
+    assert text.startswith("".join(t["before"] + t["text"] for t in answer["tokens"]))
+    said("inspect", model, text, "--html", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    in_colour = said("inspect", model, text, terminal=True)
+    assert bool(answer["tokens"]) == bool(COLOURS.search(in_colour))
+    assert not HARMFUL.search(COLOURS.sub("", in_colour).replace("\t", " "))
+
+
+def test_an_empty_text_is_explained(exports, said):
+    assert said("inspect", exports["electra"]) == ""
+    assert "no tokens: give a text" in said.errors
+
+
+def test_no_colour_where_none_is_wanted(exports, said, monkeypatch, capsys):
+    piped = said("inspect", exports["electra"], TEXT)
+    assert "\x1b" not in piped
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["inspect", str(exports["electra"]), TEXT]) == 0
+    assert capsys.readouterr().out == piped
+
+
+def test_warmer_means_likelier():
+    likely, unlikely = Token("cat", "dog", 0.9, True), Token("sat", "", 0.1, False, " ")
+    printed = on_terminal(coloured([likely, unlikely]))
+    backgrounds = re.findall(r"48;2;255;(\d+);(\d+)m", printed)
+    assert len(backgrounds) == 2
+    assert int(backgrounds[0][0]) < int(backgrounds[1][0])  # less green: warmer
+    assert "✓" in printed
+
+
+def test_corrupting_is_repeatable_and_counted(exports, said):
+    command = ("inspect", exports["electra"], TEXT, "--corrupt", "--rate", "0.5", "--seed", "3")
+    first = json.loads(said(*command, "--json"))
+    assert first == json.loads(said(*command, "--json"))
+    replaced = [token for token in first["tokens"] if token["replaced"]]
+    assert len(replaced) == first["counts"]["caught"] + first["counts"]["missed"] > 0
+    assert all(token["original"] and token["original"] in TEXT for token in replaced)
+
+
+def test_notes_and_cuts_are_said(exports, said, tmp_path):
+    alone = shutil.copytree(exports["electra"] / "discriminator", tmp_path / "alone")
+    said("inspect", alone, "kata lodi " * 60)
+    assert "note: no generator beside it" in said.errors
+    assert "note: the text is cut" in said.errors
+    said("inspect", alone, TEXT, "--corrupt", code=2)
+    assert "cannot corrupt texts" in said.errors
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--serve", "--json"], "--serve stands alone"),
+        (["--serve", "--port", "70000"], "no such port"),
+        (["--html", "no/such/folder/page.html"], "cannot be written"),
+        (["--corrupt", "--rate", "1.5"], "the rate is no share"),
+    ],
+)
+def test_bad_options_are_refused(options, what, exports, said):
+    said("inspect", exports["electra"], TEXT, *options, code=2)
+    assert what in said.errors
+    assert "fix:" in said.errors
+
+
+def test_show_of_a_run_shows_every_step_of_the_way(run, said):
+    shown = said("show", run, "--count", 2)
+    assert re.findall(r"^example (\d+)", shown, re.M) == ["0", "1"]
+    first = shown.split("example 1")[0]
+    rows = {line.split()[0]: line.split()[1:] for line in first.splitlines() if line.strip()}
+    assert "[MASK]" in rows["masked"]
+    assert "[MASK]" not in rows["original"]
+    places = [line.split() for line in first.splitlines() if re.match(r"\d+ +\S", line)]
+    judged = [row for row in places if "tokens," not in row]
+    assert any("replaced" in row for row in judged)
+    caught = sum(row[-1] == "caught" for row in judged)
+    assert f"{caught} caught" in first
+
+
+def test_show_of_a_run_chooses_by_seed_and_prints_ids(run, said):
+    assert said("show", run, "--count", 3, "--seed", 1) != said("show", run, "--count", 3)
+    ids = re.findall(r"^\s+\[([\d, ]+)\]$", said("show", run, "--count", 1, "--ids"), re.M)
+    assert len(ids) == 3
+    assert len({len(row.split(",")) for row in ids}) == 1
+
+
+def test_show_of_a_masked_lm_run_has_no_opinions(masked_lm_run, said):
+    shown = said("show", masked_lm_run, "--count", 1)
+    assert "sampled" in shown
+    assert "caught" not in shown
+
+
+def test_show_says_what_is_missing(run, shards, said, tmp_path):
+    lone = shutil.copytree(run, tmp_path / "run")
+    about = json.loads((lone / "run.json").read_text())
+    (lone / "run.json").write_text(json.dumps({**about, "data": "gone/shards"}))
+    said("show", lone, code=2)
+    assert "are not there" in said.errors
+    shutil.copytree(shards, tmp_path / "shards")  # beside the run, they are found
+    assert "example 0" in said("show", lone, "--count", 1)
+    said("show", lone, "--count", 0, code=2)
+    assert "--count is too small" in said.errors
+    shutil.rmtree(lone / "checkpoints")
+    said("show", lone, code=2)
+    assert "has no checkpoint yet" in said.errors
+
+
+def test_show_verifies_the_checkpoints_of_a_run(run, said, tmp_path):
+    assert "all 1 checkpoints are as written (steps: 7)" in said("show", run, "--verify")
+    hurt = shutil.copytree(run, tmp_path / "run")
+    model = checkpoint.stored(hurt / "checkpoints")[0].folder / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-1] + b"x")
+    said("show", hurt, "--verify", code=EXIT_DAMAGED)
+    assert "1 of 1 checkpoints are damaged" in said.errors
+
+
+def test_show_still_shows_shards(shards, said):
+    assert "example 0" in said("show", shards, "--count", 1)
+
+
+def test_a_damaged_checkpoint_is_passed_over_aloud(run, said, tmp_path):
+    hurt = shutil.copytree(run, tmp_path / "run")
+    newer = shutil.copytree(hurt / "checkpoints/step-00000007", hurt / "checkpoints/step-00000009")
+    (newer / "model.safetensors").write_bytes(b"torn")
+    assert f"{hurt}: step 7" in said("show", hurt, "--count", 1)
+    assert "is damaged and is passed over" in said.errors
