@@ -255,7 +255,8 @@ def test_a_signal_saves_one_step_on_all_and_the_run_ends_the_same(
     if newest.step < 150:
         assert f"stopped at step {newest.step}" in log.read_text()
     assert pretrain(4, recipe, shards, run, *LONGER) == 0
-    assert (run / "metrics.jsonl").read_bytes() == (four / "metrics.jsonl").read_bytes()
+    # Sums of an interval that was cut in two are added up in another order.
+    assert losses(run) == pytest.approx(losses(four), rel=1e-12)
     last = [checkpoint.load(checkpoint.stored(r / "checkpoints")[0]) for r in (run, four)]
     assert all(last[0].model[name].equal(tensor) for name, tensor in last[1].model.items())
 
