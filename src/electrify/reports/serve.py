@@ -74,6 +74,11 @@ class Inspector(ThreadingHTTPServer):
         """Without asking the network what this machine is called, which can take long."""
         socketserver.TCPServer.server_bind(self)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever leaves in the middle of a request is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
     @property
     def url(self) -> str:
         """Where the page is."""
