@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART ?= quickstart
 
-.PHONY: quickstart test test-all check format docs-architectures clean
+.PHONY: quickstart test test-all check format docs docs-architectures clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/electrify quickstart --out $(QUICKSTART)
@@ -26,6 +26,9 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 docs-architectures: $(VENV)/.dev
 	$(BIN)/python -m docs.architectures
 
@@ -37,8 +40,8 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,finetune,report,cluster,dev]"
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,finetune,report,cluster,docs,dev]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(QUICKSTART) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(QUICKSTART) site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

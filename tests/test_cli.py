@@ -27,7 +27,16 @@ def test_help_is_fast_and_imports_no_torch():
 
 @pytest.mark.parametrize(
     "command",
-    ["corpus text", "corpus wikipedia", "tokenizer", "prepare", "show", "inspect", "recipes", "plan tiny"],
+    [
+        "corpus text",
+        "corpus wikipedia",
+        "tokenizer",
+        "prepare",
+        "show",
+        "inspect",
+        "recipes",
+        "plan tiny",
+    ],
 )
 def test_no_help_of_these_imports_torch(command):
     program = (

@@ -51,3 +51,34 @@ def test_a_fingerprint_follows_the_weights(encoder_folder, tmp_path):
     (copy / "model.safetensors").write_bytes(bytes(data))
     assert fingerprint(str(copy)) != fingerprint(str(encoder_folder))
     assert fingerprint("some/name") == "some/name"
+
+
+def test_an_encoder_whose_own_weights_are_missing_is_refused(encoder_folder, tmp_path):
+    import json
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    wider = shutil.copytree(encoder_folder, tmp_path / "wider")
+    config = json.loads((wider / "config.json").read_text())
+    (wider / "config.json").write_text(json.dumps(config | {"vocab_size": 999}))
+    with pytest.raises(UserError, match="lacks weights of its encoder"):
+        load_body(str(wider))
+    renamed = shutil.copytree(encoder_folder, tmp_path / "renamed")
+    tensors = load_file(renamed / "model.safetensors")
+    save_file(
+        {f"other.{name}": tensor for name, tensor in tensors.items()},
+        renamed / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(UserError, match="lacks weights of its encoder"):
+        load_body(str(renamed))
+
+
+def test_a_fingerprint_follows_the_tokenizer(encoder_folder, tmp_path):
+    import shutil
+
+    copy = shutil.copytree(encoder_folder, tmp_path / "copy")
+    path = copy / "tokenizer.json"
+    path.write_text(path.read_text().replace('"lowercase": true', '"lowercase": false'))
+    assert fingerprint(str(copy)) != fingerprint(str(encoder_folder))

@@ -16,6 +16,7 @@ from tests.training.nursery import wait_for
 
 from electrify.errors import UserError
 from electrify.finetuning import glue as commands
+from electrify.finetuning import glue_submit as glue_submit_module
 from electrify.finetuning import submit
 from electrify.finetuning.glue import Glue, glue, planned, task_names
 from electrify.finetuning.glue_data import read_split
@@ -95,6 +96,64 @@ def test_other_settings_in_the_same_folder_are_refused(done, encoder_folder, glu
     assert "plan.fit.lr: 0.001 there, 0.002 here" in str(caught.value)
 
 
+def test_an_unfinished_job_is_not_continued_with_other_settings(
+    encoder_folder, glue_folder, tmp_path, monkeypatch
+):
+    out = tmp_path / "glue"
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("electrify.finetuning.fit.train_to_the_end", killed)
+    with pytest.raises(KeyboardInterrupt):
+        glue(settings(encoder_folder, glue_folder, out, seeds=1))
+    monkeypatch.undo()
+    assert list(out.glob("jobs/sst2-0/checkpoints/*"))
+    with pytest.raises(UserError, match="other settings"):
+        glue(settings(encoder_folder, glue_folder, out, seeds=1, lr=5e-3))
+
+
+def test_changes_of_a_preset_are_named_in_the_table(encoder_folder, glue_folder, tmp_path, capsys):
+    glue(settings(encoder_folder, glue_folder, tmp_path / "glue", seeds=1, epochs=1.0, head="own"))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "preset paper, head own, lr 0.001, epochs 1.0, layer decay 1.0, length 32" in said
+    assert "GPT" in said
+
+
+def test_a_model_that_others_start_from_is_kept_and_never_trained_again(
+    encoder_folder, glue_folder, tmp_path, monkeypatch
+):
+    out = tmp_path / "glue"
+    few = {"seeds": 2, "epochs": 1.0, "train_limit": 32}
+    chain = {"from_mnli": "rte", **few}
+    glue(settings(encoder_folder, glue_folder, out, tasks="mnli,rte", **chain))
+    glue(settings(encoder_folder, glue_folder, out, tasks="cola", **chain))
+    assert (out / "jobs/mnli-0/model.safetensors").exists()
+    ran = []
+    monkeypatch.setattr(commands, "run_job", lambda job, told: ran.append(job.name))
+    glue(settings(encoder_folder, glue_folder, out, tasks="mnli,rte", **chain))
+    assert ran == []
+
+
+def test_where_the_start_has_failed_what_follows_says_so(
+    encoder_folder, glue_folder, tmp_path, monkeypatch
+):
+    from electrify.errors import GuardError
+    from electrify.finetuning import job as jobs
+
+    def broken(*arguments):
+        raise GuardError("it broke", got="nan", fix="nothing")
+
+    monkeypatch.setattr(jobs, "fit", broken)
+    out = tmp_path / "glue"
+    chain = {"tasks": "rte", "from_mnli": "rte", "seeds": 1}
+    glue(settings(encoder_folder, glue_folder, out, **chain))
+    assert {r.task: r.failed for r in read_results(out)} == {
+        "mnli": "it broke",
+        "rte": "mnli-0, its start, failed",
+    }
+
+
 def test_two_workers_give_the_same_scores(done, encoder_folder, glue_folder, tmp_path):
     out = tmp_path / "glue"
     glue(settings(encoder_folder, glue_folder, out, tasks="sst2", workers=2))
@@ -139,7 +198,7 @@ def test_every_preset_runs_and_chains_start_from_mnli(
     names = {f"{r.task}-{r.seed}" for r in read_results(out)}
     assert names == {"rte-0", "mrpc-0"} | ({"mnli-0"} if preset == "seed-003" else set())
     about = json.loads((out / "jobs/rte-0/result.json").read_text())["identity"]
-    assert about["preset"] == preset
+    assert about["preset"] == f"{preset}, epochs 1.0, layer decay 1.0, length 32"
     if preset == "seed-003":
         assert about["plan"]["starts_from"] == "mnli"
         assert about["plan"]["fit"]["lr"] == 2e-5
@@ -190,18 +249,20 @@ def test_submission_is_made_from_the_best_runs(
     chosen = {"seeds": 1, "epochs": 1.0, "train_limit": 64}
     glue(settings(encoder_folder, glue_folder, out, tasks="cola,mnli", **chosen))
     asked = GlueSubmit(results=out, data=glue_folder, out=target)
-    with pytest.raises(UserError, match="not one prediction for each test row"):
+    with pytest.raises(UserError, match="no results of SST-2, MRPC"):
+        glue_submit(asked)
+    glue(settings(encoder_folder, glue_folder, out, tasks="all", **chosen))
+    with pytest.raises(UserError, match="not the official ones"):
         glue_submit(asked)  # the real test files have more rows
+    with pytest.raises(UserError, match="no folder"):
+        glue_submit(replace(asked, out=tmp_path / "nowhere" / "x.zip"))
     assert not target.exists()
     tiny = {
         name: wanted._replace(rows=12 if name == "AX.tsv" else 20)
         for name, wanted in submit.FILES.items()
     }
     monkeypatch.setattr(submit, "FILES", tiny)
-    with pytest.raises(UserError, match=r"RTE\.tsv") as caught:
-        glue_submit(asked)
-    assert "would be rejected" in str(caught.value)
-    glue(settings(encoder_folder, glue_folder, out, tasks="all", **chosen))
+    monkeypatch.setattr(glue_submit_module, "FILES", tiny)
     glue_submit(asked)
     said = capsys.readouterr().out
     assert "complete" in said
@@ -220,11 +281,12 @@ def test_comparison_pairs_the_seeds(done, electrify):
     assert "0.0" in said
 
 
-def test_search_goes_on_where_it_stopped(encoder_folder, glue_folder, tmp_path, capsys):
+@pytest.fixture
+def search_settings(encoder_folder, glue_folder, tmp_path):
     pytest.importorskip("optuna")
-    from electrify.finetuning.search import Search, search
+    from electrify.finetuning.search import Search
 
-    chosen = Search(
+    return Search(
         model=str(encoder_folder),
         data=glue_folder,
         out=tmp_path / "search",
@@ -233,14 +295,48 @@ def test_search_goes_on_where_it_stopped(encoder_folder, glue_folder, tmp_path, 
         train_limit=16,
         length=32,
     )
-    search(chosen)
-    first = capsys.readouterr().out
-    assert first.count("trial ") == 3
-    search(replace(chosen, trials=3))
-    second = capsys.readouterr().out
-    assert "trial 2:" in second
-    assert "trial 1:" not in second
-    assert "electrify glue" in second
+
+
+def tried(capsys) -> dict[int, str]:
+    """The settings of every trial that was told of."""
+    lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("trial ")]
+    return {int(x.split()[1].rstrip(":")): x.partition(" with ")[2] for x in lines}
+
+
+def test_search_goes_on_with_new_trials(search_settings, capsys):
+    from electrify.finetuning.search import search
+
+    search(search_settings)
+    first = tried(capsys)
+    assert list(first) == [0, 1]
+    search(replace(search_settings, trials=4))
+    second = tried(capsys)
+    assert list(second) == [2, 3]
+    assert len({*first.values(), *second.values()}) == 4
+    with pytest.raises(UserError, match="another model, other data or other settings"):
+        search(replace(search_settings, preset="seed-004"))
+    with pytest.raises(UserError, match="--lr is searched for"):
+        search(replace(search_settings, lr=1e-3))
+    with pytest.raises(UserError, match="one task at a time"):
+        search(replace(search_settings, task="all"))
+
+
+def test_a_trial_that_was_killed_is_finished_not_lost(search_settings, capsys, monkeypatch):
+    from electrify.finetuning import search as searching
+
+    monkeypatch.setattr(searching, "run_missing", lambda jobs, workers: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        searching.search(search_settings)
+    monkeypatch.undo()
+    searching.search(search_settings)
+    assert list(tried(capsys)) == [0, 1]
+
+
+def test_search_runs_what_a_task_starts_from(search_settings, capsys):
+    from electrify.finetuning.search import search
+
+    search(replace(search_settings, task="rte", from_mnli="rte", trials=1))
+    assert list(tried(capsys)) == [0]
 
 
 def test_scores_are_those_of_the_outputs_that_are_kept(done, glue_folder):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import tyro
 
+from electrify.commit import differences, read_json
 from electrify.errors import UserError
 from electrify.finetuning.results import read_results
 from electrify.finetuning.stats import compare as compared
@@ -31,6 +32,8 @@ def compare(settings: Compare) -> None:
                 got=f"{folder}",
                 fix="give the --out of electrify glue",
             )
+    for line in _unlike(settings.first, settings.second):
+        print(f"note: {line}")
     found = compared(*both)
     if not found:
         raise UserError(
@@ -39,3 +42,23 @@ def compare(settings: Compare) -> None:
             fix="run the same tasks and seeds with both models",
         )
     print(comparison(found, settings.first.name, settings.second.name))
+
+
+def _unlike(first: Path, second: Path) -> list[str]:
+    """In what the jobs that both have differ beside the model; other dev files are an error."""
+    notes: dict[str, None] = {}
+    for path in sorted(first.glob("jobs/*/result.json")):
+        other = second / "jobs" / path.parent.name / "result.json"
+        if not other.is_file():
+            continue
+        mine, theirs = (read_json(file)["identity"] for file in (path, other))
+        task = path.parent.name.rpartition("-")[0]
+        if mine["data"].get("dev") != theirs["data"].get("dev"):
+            raise UserError(
+                f"{task}: measured on other development files",
+                got=f"{first} and {second}",
+                fix="run both on the same data",
+            )
+        if differing := differences(mine, theirs, free={"source", "model"}):
+            notes[f"{task}: {differing}"] = None
+    return list(notes)

@@ -1,5 +1,6 @@
 """Any encoder of transformers, ours or not: its tokenizer, its body, and texts as its tokens."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,8 +82,12 @@ def load_network(kind: Any, source: str, **fields: Any) -> Any:
     before = logging.get_verbosity()
     logging.set_verbosity(40)  # errors only: that a head is new is what fine-tuning is about
     try:
-        return kind.from_pretrained(
-            source, dtype=torch.float32, ignore_mismatched_sizes=True, **fields
+        network, loaded = kind.from_pretrained(
+            source,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **fields,
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(
@@ -92,6 +97,21 @@ def load_network(kind: Any, source: str, **fields: Any) -> Any:
         ) from error
     finally:
         logging.set_verbosity(before)
+    _check_body(network, loaded, source)
+    return network
+
+
+def _check_body(network: Any, loaded: dict[str, Any], source: str) -> None:
+    """Heads may be new; an encoder whose own weights are new is one that nobody trained."""
+    prefix = f"{network.base_model_prefix}." if network.base_model is not network else ""
+    names = [*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])]
+    new = sorted(name for name in names if name.startswith(prefix) and "pooler" not in name)
+    if new:
+        raise UserError(
+            f"{source} lacks weights of its encoder",
+            got=f"no {new[0]} of the right size, and {len(new) - 1} more",
+            fix="give a complete model; config.json and model.safetensors must belong together",
+        )
 
 
 def load_body(source: str) -> Any:
@@ -103,12 +123,14 @@ def load_body(source: str) -> Any:
 
 
 def fingerprint(source: str) -> str:
-    """What identifies a model: hashes of its weights and configuration, or its name on the Hub."""
+    """What identifies a model and its tokenizer: a hash of its files, or its name on the Hub."""
     folder = Path(source)
     if not folder.is_dir():
         return source
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
-    return "+".join(sha256_of(path)[:16] for path in [folder / "config.json", *files])
+    wanted = (".safetensors", ".bin", ".model", ".json", ".txt")
+    files = sorted(path for path in folder.iterdir() if path.suffix in wanted and path.is_file())
+    digests = "".join(f"{path.name} {sha256_of(path)}" for path in files)
+    return hashlib.sha256(digests.encode()).hexdigest()[:32]
 
 
 def encode(

@@ -24,7 +24,7 @@ import tyro
 from electrify.build import Build, committed_file
 from electrify.commit import read_json, sha256_of, write_json
 from electrify.config import to_dict, to_toml
-from electrify.errors import UserError
+from electrify.errors import GuardError, UserError
 from electrify.finetuning.encoder import Encoder, fingerprint, load_network, open_encoder
 from electrify.finetuning.fit import Fit, check_fit, fit, forget, outputs
 from electrify.finetuning.own_data import Columns
@@ -162,6 +162,12 @@ def _make(
             told = partial(_step, update, seed, number, settings.seeds)
             results.append(_one_seed(work, seed, told))
             _keep_best(work.folder, results)
+    if all("failed" in one for one in results):
+        raise UserError(
+            "training broke down with every seed",
+            got=results[0]["failed"],
+            fix="a lower --lr, or look at the data",
+        )
     best = best_of(results)["seed"]
     summary = {
         "kind": problem.kind,
@@ -215,16 +221,22 @@ def _one_seed(work: Work, seed: int, told: Any) -> dict[str, Any]:
         network = load_network(AUTO[problem.kind], settings.model, **fields_of(problem))
     model: Any = MODELS[problem.kind](network)
     train = work.train
-    fitted = fit(
-        model, train.lengths, train.collate, settings.fit, seed, folder, settings.device, told
-    )
+    try:
+        fitted = fit(
+            model, train.lengths, train.collate, settings.fit, seed, folder, settings.device, told
+        )
+    except GuardError as error:
+        result = {"seed": seed, "failed": error.what}
+        write_json(folder / "result.json", result)
+        forget(folder)
+        return result
     if problem.kind == "score":
         unscale(network, problem)
     said = answers(problem, work.dev, outputs(model, work.dev.lengths, work.dev.collate))
     result = {
         "seed": seed,
         "scores": measure(problem, work.dev_data, said),
-        "degenerate": len({str(one.prediction) for one in said}) == 1 < len(said),
+        "degenerate": all_the_same([one.prediction for one in said]),
         "steps": fitted.steps,
         "seconds": round(fitted.seconds, 1),
         "examples_per_second": round(fitted.examples_per_second, 1),
@@ -268,9 +280,11 @@ def _first(data: Data, count: int) -> Any:
 
 
 def best_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The result whose first score is highest; the earliest of equals."""
+    """The result whose first score is highest; the earliest of equals; never one that failed."""
 
     def first(result: dict[str, Any]) -> float:
+        if "failed" in result:
+            return -math.inf
         value = float(next(iter(result["scores"].values())))
         return -math.inf if math.isnan(value) else value
 
@@ -284,14 +298,27 @@ def _keep_best(folder: Path, results: Sequence[dict[str, Any]]) -> None:
             shutil.rmtree(_model_folder(folder, result["seed"]), ignore_errors=True)
 
 
+def all_the_same(predictions: Sequence[Any]) -> bool:
+    """Whether a model gives the same answer to everything: a class, a score, a tag for each word.
+
+    >>> all_the_same([["O"], ["O", "O"]]), all_the_same(["a", "b"]), all_the_same([0.5, 0.5000001])
+    (True, False, True)
+    """
+    if isinstance(predictions[0], float):
+        return len(predictions) > 1 and float(np.ptp(predictions)) < 1e-6
+    each = [tag for one in predictions for tag in (one if isinstance(one, list) else [one])]
+    return len(predictions) > 1 and len(set(each)) == 1
+
+
 def summarised(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Mean and standard deviation of every score over the seeds.
 
     >>> summarised([{"scores": {"f1": 0.25}}, {"scores": {"f1": 0.75}}])["mean"]
     {'f1': 0.5}
     """
-    columns = {name: [one["scores"][name] for one in results] for name in results[0]["scores"]}
-    spread = partial(np.std, ddof=1) if len(results) > 1 else np.std
+    done = [one["scores"] for one in results if "failed" not in one]
+    columns = {name: [scores[name] for scores in done] for name in done[0]}
+    spread = partial(np.std, ddof=1) if len(done) > 1 else np.std
     return {
         "mean": {name: float(np.mean(values)) for name, values in columns.items()},
         "std": {name: float(spread(values)) for name, values in columns.items()},
@@ -301,7 +328,9 @@ def summarised(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]
 def shown(result: dict[str, Any]) -> str:
     """A result for people."""
     lines = [
-        f"seed {one['seed']}: {scores_said(one['scores'])} ({duration(one['seconds'])}, "
+        f"seed {one['seed']}: failed: {one['failed']}"
+        if "failed" in one
+        else f"seed {one['seed']}: {scores_said(one['scores'])} ({duration(one['seconds'])}, "
         f"{one['examples_per_second']:.0f} examples/s)"
         + ("; the same answer for every row: try a lower --lr" if one["degenerate"] else "")
         for one in result["seeds"]

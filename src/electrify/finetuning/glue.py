@@ -16,9 +16,16 @@ from electrify.commit import differences, read_json
 from electrify.config import unknown
 from electrify.errors import UserError
 from electrify.finetuning import glue_data
+from electrify.finetuning.fit import forget
 from electrify.finetuning.job import Job, identity, run_job
 from electrify.finetuning.presets import PRESETS, HeadKind, plan
-from electrify.finetuning.results import Result, main_score, read_result, read_results
+from electrify.finetuning.results import (
+    Result,
+    main_score,
+    read_result,
+    read_results,
+    write_result,
+)
 from electrify.finetuning.table import shown, write_tables
 from electrify.finetuning.tasks import TASKS
 from electrify.jobs import available_cores, executor, in_order
@@ -85,12 +92,12 @@ def glue(settings: Glue) -> None:
     with lock:
         run_missing(jobs, settings.workers)
         drop_models(settings.out, sources_of(jobs))
-    results = [r for r in read_results(settings.out) if r.task in names]
+    results = read_results(settings.out)
     aggregate = PRESETS[settings.preset].aggregate
     name = Path(settings.model).name
     print(shown(results, aggregate, name))
-    for path in write_tables(settings.out, results, aggregate, name):
-        print(path)
+    files = sorted({path.stem for path in write_tables(settings.out, results, aggregate, name)})
+    print(f"{settings.out}: {', '.join(files)} as .md, .tex and .csv")
 
 
 def check_settings(settings: Tuning) -> None:
@@ -123,6 +130,19 @@ def task_names(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def preset_label(settings: Tuning) -> str:
+    """The preset's name, with what was changed of it."""
+    changed = {
+        name.replace("_", " "): value
+        for name in CHANGES
+        if (value := getattr(settings, name)) not in (None, "", DEFAULTS.get(name))
+    }
+    return ", ".join([settings.preset, *(f"{name} {value}" for name, value in changed.items())])
+
+
+CHANGES = ("head", "lr", "epochs", "batch_size", "layer_decay", "precision", "length", "from_mnli")
+DEFAULTS = {"precision": "float32", "length": 128}
+
 ALIASES = {"sst": "sst2", "sst-2": "sst2", "sts": "stsb", "sts-b": "stsb"}
 
 
@@ -140,7 +160,10 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
     fields = ("lr", "epochs", "batch_size", "layer_decay", "precision")
     given = {name: getattr(settings, name) for name in fields}
     changes = {name: value for name, value in given.items() if value is not None}
-    chained = task_names(settings.from_mnli) if settings.from_mnli else []
+    label = preset_label(settings)
+    chained = (
+        [n for n in task_names(settings.from_mnli) if n != "mnli"] if settings.from_mnli else []
+    )
     chains = {**preset.chains, **dict.fromkeys(chained, "mnli")}
     wanted = [(name, seed) for name in names for seed in seeds]
     sources = {chains[name] for name in names if name in chains}
@@ -161,7 +184,7 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
                 settings.data,
                 name,
                 seed,
-                settings.preset,
+                label,
                 how,
                 settings.out,
                 settings.train_limit,
@@ -181,13 +204,15 @@ def _threads(workers: int) -> int:
 
 def run_missing(jobs: Sequence[Job], workers: int) -> None:
     """Run what is not finished; those that start from another job's model after that one."""
-    sources = sources_of(jobs)
+    dependent = [job for job in jobs if job.starts_from is not None and not finished(job)]
+    sources = sources_of(dependent)
     missing = [job for job in jobs if not finished(job, weights_wanted=job.name in sources)]
     if not missing:
         return
     done = len(jobs) - len(missing)
     with progress("fine-tuning") as update, executor(workers) as pool:
         for wave in _waves(missing):
+            wave = [job for job in wave if not _source_failed(job)]
             if workers == 1:  # in this process, where every step can be seen
                 found: Iterator[Result] = (
                     run_job(job, partial(_step, update, job, done, len(jobs))) for job in wave
@@ -204,6 +229,19 @@ def _step(update: Any, job: Job, done: int, count: int, step: int, steps: int, l
     update((done + step / steps) / count, f"{job.name} {step:,}/{steps:,} loss {loss:.3f}")
 
 
+def _source_failed(job: Job) -> bool:
+    """Commit a failure for a job that cannot start, because what it starts from has failed."""
+    if job.starts_from is None or job.starts_from.is_file():
+        return False
+    job.folder.mkdir(parents=True, exist_ok=True)
+    result = Result(
+        job.task, job.seed, job.preset, failed=f"{job.plan.starts_from}-0, its start, failed"
+    )
+    write_result(job.folder, result, identity(job))
+    print(line(result), flush=True)
+    return True
+
+
 def _waves(jobs: Sequence[Job]) -> list[list[Job]]:
     chained = [job for job in jobs if job.starts_from]
     return [wave for wave in ([j for j in jobs if not j.starts_from], chained) if wave]
@@ -211,18 +249,22 @@ def _waves(jobs: Sequence[Job]) -> list[list[Job]]:
 
 def finished(job: Job, weights_wanted: bool = False) -> bool:
     """Whether a job was run before, in just this way; if in another, that is an error."""
-    path = job.folder / "result.json"
-    if not path.is_file():
+    begun, path = job.folder / "identity.json", job.folder / "result.json"
+    if not begun.is_file() and not path.is_file():
         return False
-    read_result(path)
-    other = differences(read_json(path)["identity"], as_json(identity(job)), free={"source"})
+    before = read_json(path)["identity"] if path.is_file() else read_json(begun)
+    other = differences(before, as_json(identity(job)), free={"source"})
     if other:
         raise UserError(
             f"{job.folder} was made with other settings, another model or other data",
             got=other,
             fix="use the same ones, or another --out; nothing was touched",
         )
-    return not weights_wanted or (job.folder / "model.safetensors").exists()
+    if not path.is_file():
+        return False
+    forget(job.folder)  # of a process that was killed just after the result
+    failed = bool(read_result(path).failed)
+    return failed or not weights_wanted or (job.folder / "model.safetensors").exists()
 
 
 def sources_of(jobs: Sequence[Job]) -> set[str]:
@@ -264,9 +306,11 @@ def best_jobs(results: Sequence[Result]) -> dict[str, Result]:
 
 
 def drop_models(out: Path, keep: set[str]) -> None:
-    """Keep the weights of the best run of each task, and of some others; scores all stay."""
-    best = best_jobs(read_results(out))
-    kept = keep | {f"{result.task}-{result.seed}" for result in best.values()}
+    """Keep the weights of the best run of each task, and of what others start from."""
+    results = read_results(out)
+    kept = keep | {f"{result.task}-{result.seed}" for result in best_jobs(results).values()}
+    for path in (out / "jobs").glob("*/result.json"):
+        kept.add(f"{read_json(path)['identity']['plan']['starts_from']}-0")
     for path in (out / "jobs").glob("*/model.safetensors"):
         if path.parent.name not in kept:
             path.unlink()

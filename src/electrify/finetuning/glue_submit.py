@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
@@ -14,9 +15,10 @@ from electrify.finetuning.glue import best_jobs
 from electrify.finetuning.job import Job, answers_of, load_fitted, predict
 from electrify.finetuning.presets import Plan
 from electrify.finetuning.results import Result, main_score, read_results
-from electrify.finetuning.submit import pack, validate
+from electrify.finetuning.submit import FILES, pack, validate
 from electrify.finetuning.tasks import TASKS
 from electrify.progress import progress
+from electrify.training.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class GlueSubmit:
     """The GLUE folder, with test files."""
     out: Path = Path("submission.zip")
     """The zip to write."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to predict."""
 
 
 def glue_submit(settings: GlueSubmit) -> None:
@@ -41,6 +45,7 @@ def glue_submit(settings: GlueSubmit) -> None:
             got=f"{settings.results}",
             fix="run electrify glue first",
         )
+    _check_first(settings, best)
     predictions: dict[str, list[float]] = {}
     with progress("predicting") as update:
         for done, result in enumerate(best.values()):
@@ -63,15 +68,39 @@ def glue_submit(settings: GlueSubmit) -> None:
     print(f"{settings.out}: complete; upload it at gluebenchmark.com")
 
 
+def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> None:
+    """What can be seen to be wrong before hours of prediction."""
+    if not settings.out.absolute().parent.is_dir():
+        raise UserError(
+            f"no folder {settings.out.parent}", got=f"{settings.out}", fix="make the folder first"
+        )
+    wanted = [task for task in TASKS.values() if task.averaged]
+    if missing := [task.title for task in wanted if task.name not in best]:
+        raise UserError(
+            "the server takes all tasks or none",
+            got=f"no results of {', '.join(missing)}",
+            fix=f"electrify glue MODEL --tasks all --out {settings.results}",
+        )
+    for result in best.values():
+        _job(settings, result)
+        for file in TASKS[result.task].submitted:
+            rows = len(glue_data.read_split(settings.data, TASKS[result.task], file.split))
+            if rows != FILES[file.name].rows:
+                raise UserError(
+                    f"the texts for {file.name} are not the official ones",
+                    got=f"{rows:,} rows",
+                    fix=f"the server wants {FILES[file.name].rows:,}",
+                )
+
+
 def _predicted(settings: GlueSubmit, result: Result) -> dict[str, list[float]]:
     """The answers of a task's best model for each of the server's files whose texts are there."""
     task = TASKS[result.task]
     job = _job(settings, result)
     encoder, model = open_encoder(job.model), load_fitted(job)
+    model.to(Engine(device=settings.device).device)
     found = {}
     for file in task.submitted:
-        if not glue_data.has_split(settings.data, task, file.split):
-            continue
         examples = glue_data.read_split(settings.data, task, file.split)
         logits = predict(model, encoder, task, examples, job.plan.length)
         found[file.name] = [float(a) for a in answers_of(task, logits, job.plan.score_scale)]

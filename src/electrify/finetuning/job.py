@@ -1,6 +1,7 @@
 """One fine-tuning: a task, a seed, a model; committed when it is finished, never run again.
 
-DIR/jobs/cola-0/result.json          scores and what they came from: written last
+DIR/jobs/cola-0/identity.json        what decides the result: written first
+                result.json          scores and what they came from: written last
                 outputs.safetensors  what the model says of every development example
                 model.safetensors    the fine-tuned weights, while they are wanted
 """
@@ -17,7 +18,7 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
-from electrify.commit import committed
+from electrify.commit import committed, write_json
 from electrify.errors import GuardError
 from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import (
@@ -88,6 +89,7 @@ def run_job(job: Job, told: Told = lambda step, steps, loss: None) -> Result:
     if job.threads:
         torch.set_num_threads(job.threads)
     job.folder.mkdir(parents=True, exist_ok=True)
+    write_json(job.folder / "identity.json", identity(job))
     task, encoder = TASKS[job.task], open_encoder(job.model)
     train = read_split(job.data, task, "train")
     rows = training_rows(encoder, train, job)
@@ -108,9 +110,11 @@ def run_job(job: Job, told: Told = lambda step, steps, loss: None) -> Result:
     found: dict[str, dict[str, float]] = {}
     said: dict[str, NDArray[np.float32]] = {}
     why = ""
+    malformed = train.malformed
     for split in DEV_SPLITS:
         if glue_data.has_split(job.data, task, split):
             examples = read_split(job.data, task, split)
+            malformed += examples.malformed
             said[split] = predict(model, encoder, task, examples, job.plan.length)
             answers = answers_of(task, said[split], job.plan.score_scale)
             found[split] = dict(scores(task, answers, np.asarray(examples.labels)).items())
@@ -122,6 +126,7 @@ def run_job(job: Job, told: Told = lambda step, steps, loss: None) -> Result:
         seconds=fitted.seconds,
         examples_per_second=fitted.examples_per_second,
         steps=fitted.steps,
+        malformed=malformed,
     )
     write_result(job.folder, result, identity(job))
     forget(job.folder)

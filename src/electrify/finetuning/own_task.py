@@ -13,7 +13,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from electrify.errors import UserError
-from electrify.finetuning.encoder import Encoder, Encoding, encode
+from electrify.finetuning.encoder import Encoder, encode
 from electrify.finetuning.fit import Collate
 from electrify.finetuning.head import OwnHead
 from electrify.finetuning.metrics import accuracy, f1, mcc, pearson, spearman
@@ -30,7 +30,7 @@ from electrify.finetuning.own_data import (
     texts_of,
 )
 from electrify.finetuning.own_files import read_table, read_text
-from electrify.finetuning.rows import Rows, collating
+from electrify.finetuning.rows import as_rows, collating
 from electrify.finetuning.tagging import (
     OUTSIDE,
     Sentences,
@@ -129,18 +129,14 @@ def prepare(
         made = encode(encoder, [" ".join(words) for words in data.words], None, most)
         firsts = [first_tokens(*pair) for pair in zip(made, data.words, strict=True)]
         tags = tag_numbers(data, problem.labels) if labelled else firsts
-        rows = _rows(made, np.zeros(len(made)))
+        rows = as_rows(made, np.zeros(len(made)))
         collate = tag_collating(rows, firsts, tags, encoder.pad)
         return Prepared(rows.lengths, collate, firsts, sum(int((f < 0).sum()) for f in firsts))
     made = encode(encoder, data.first, data.second, most)
-    rows = _rows(made, _targets(problem, data) if labelled else np.zeros(len(made)))
+    rows = as_rows(made, _targets(problem, data) if labelled else np.zeros(len(made)))
     kind: Literal["classes", "score"] = "score" if problem.kind == "score" else "classes"
     cut = sum(bool(one.overflowing) for one in made)
     return Prepared(rows.lengths, collating(rows, encoder.pad, kind), [], cut)
-
-
-def _rows(made: Sequence[Encoding], labels: NDArray[np.float64]) -> Rows:
-    return Rows([np.array(e.ids) for e in made], [np.array(e.type_ids) for e in made], labels)
 
 
 def _targets(problem: Problem, texts: Texts) -> NDArray[np.float64]:

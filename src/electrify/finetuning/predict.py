@@ -102,6 +102,10 @@ def predict(settings: Predict) -> None:
 
 
 def _suffix(settings: Predict) -> str:
+    if settings.out and settings.out.suffix in (".xz", ".zst", ".bz2", ".zip"):
+        raise UserError(
+            "predictions are packed by gzip alone", got=f"{settings.out}", fix="end it in .gz"
+        )
     suffix = suffix_of(settings.out or settings.file)
     if suffix not in (*READERS, *CONLL):
         raise UserError(

@@ -8,7 +8,6 @@ import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 import tyro
 
@@ -22,7 +21,8 @@ from electrify.finetuning.glue import (
     run_missing,
     task_names,
 )
-from electrify.finetuning.results import Result, main_score, read_results
+from electrify.finetuning.results import Result, read_results
+from electrify.finetuning.stats import marked, summarise
 from electrify.finetuning.tasks import TASKS
 from electrify.lock import hold
 from electrify.training import checkpoint
@@ -66,7 +66,8 @@ def probe(settings: Probe) -> None:
             jobs = planned(there, str(network.parent), names, range(settings.seeds))
             run_missing(jobs, settings.workers)
             drop_models(here, keep=set())
-            found[step] = read_results(here)
+    for folder in settings.out.glob("step-*"):  # also of checkpoints that are gone by now
+        found[int(folder.name.removeprefix("step-"))] = read_results(folder)
     print(curve(found, names))
     path = settings.out / "curve.csv"
     with committed(path) as temporary:
@@ -75,27 +76,32 @@ def probe(settings: Probe) -> None:
 
 
 def curve(found: dict[int, list[Result]], names: list[str]) -> str:
-    """The mean score of every task at every step, with the spread over seeds."""
+    """The mean score of every task at every step, with the deviation over seeds."""
     titles = [f"{TASKS[name].title} {TASKS[name].metrics[0]}" for name in names]
+    notes: list[str] = []
     lines = [f"{'step':>10}  " + "  ".join(f"{title:>18}" for title in titles)]
     for step, results in sorted(found.items()):
         cells = []
         for name in names:
-            scores = [main_score(r) for r in results if r.task == name and not r.failed]
-            spread = f" ± {(max(scores) - min(scores)) / 2:.3f}" if len(scores) > 1 else ""
-            cells.append(f"{fmean(scores):.3f}{spread}" if scores else "failed")
+            summary = summarise(results, name)
+            notes += [f"step {step:,}, {TASKS[name].title}: {note}" for note in marked(summary)]
+            spread = f" ± {summary.deviation:.3f}" if summary.n > 1 else ""
+            cells.append(f"{summary.aggregate('mean'):.3f}{spread}" if summary.n else "none")
         lines.append(f"{step:>10,}  " + "  ".join(f"{cell:>18}" for cell in cells))
-    return "\n".join(lines)
+    return "\n".join([*lines, *notes])
 
 
 def as_csv(found: dict[int, list[Result]]) -> str:
     """One line for every step, task, seed and metric."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["step", "task", "seed", "split", "metric", "value"])
+    writer.writerow(["step", "task", "seed", "split", "metric", "value", "degenerate", "failed"])
     for step, results in sorted(found.items()):
         for result in results:
+            about, doubt = [step, result.task, result.seed], [result.degenerate, result.failed]
+            if result.failed:
+                writer.writerow([*about, "", "", "", *doubt])
             for split, metrics in result.scores.items():
                 for metric, value in metrics.items():
-                    writer.writerow([step, result.task, result.seed, split, metric, value])
+                    writer.writerow([*about, split, metric, value, *doubt])
     return text.getvalue()

@@ -28,6 +28,8 @@ class Result(NamedTuple):
     steps: int = 0
     train_rows: int = 0
     """Rows of the training file that were used, each counted once."""
+    malformed: int = 0
+    """Rows of the training and development files that were passed over."""
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
@@ -41,6 +43,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "examples_per_second": (int, float),
     "steps": int,
     "train_rows": int,
+    "malformed": int,
     "identity": dict,
 }
 

@@ -5,14 +5,21 @@ development examples, so the best of many trials is somewhat too good: confirm i
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import tyro
 
+from electrify.commit import differences
 from electrify.errors import UserError
-from electrify.finetuning.glue import Tuning, check_settings, finished, planned, task_names
-from electrify.finetuning.job import run_job
+from electrify.finetuning.glue import (
+    Tuning,
+    as_json,
+    check_settings,
+    planned,
+    run_missing,
+    task_names,
+)
+from electrify.finetuning.job import identity
 from electrify.finetuning.results import main_score, read_result
 from electrify.lock import hold
 from electrify.progress import progress
@@ -40,32 +47,53 @@ class Search(Tuning):
 
 def search(settings: Search) -> None:
     """Try settings until there are enough trials; print the best and how to use it."""
-    [name] = task_names(settings.task) if "," not in settings.task else [""]
-    if not name:
-        raise UserError("one task at a time", got=settings.task, fix="--task cola")
+    names = task_names(settings.task)
+    if len(names) != 1:
+        raise UserError("one task at a time", got=f"--task {settings.task}", fix="--task cola")
     check_settings(settings)
+    _check_free(settings)
     optuna = _optuna()
     settings.out.mkdir(parents=True, exist_ok=True)
     with hold(settings.out / "lock", f"searching in {settings.out}"):
-        study = _study(optuna, settings.out, name)
-        _forget_killed(optuna, study)
-        with progress(f"searching {name}") as update:
-            while (done := len(study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))) < (
-                settings.trials
-            ):
-                trial = study.ask()
+        study = _study(optuna, settings, names[0])
+        with progress(f"searching {names[0]}") as update:
+            while (done := _count(optuna, study)) < settings.trials:
+                trial = _begun_before(optuna, study) or study.ask()
                 chosen = _chosen(trial)
                 update(done / settings.trials, f"trial {trial.number}: {_said(chosen)}")
-                score = _score(settings, name, trial.number, chosen)
-                study.tell(trial, score)
+                score = _score(settings, names[0], trial.number, chosen)
+                study.tell(trial.number, score)
                 print(f"trial {trial.number}: {score:.4f} with {_said(chosen)}", flush=True)
     best = study.best_trial
     flags = " ".join(f"--{k.replace('_', '-')} {v:g}" for k, v in best.params.items())
-    print(f"best of {len(study.trials)}: {best.value:.4f}, trial {best.number}")
-    print(
-        f"next: electrify glue {settings.model} --data {settings.data} --tasks {name} {flags} "
-        f"--seeds 5 --out {settings.out}-best"
+    fixed = " ".join(
+        f"--{name.replace('_', '-')} {value}"
+        for name in ("preset", "head", "length", "precision", "train_limit", "from_mnli")
+        if (value := getattr(settings, name))
     )
+    print(f"best of {settings.trials}: {best.value:.4f}, trial {best.number}")
+    print(
+        f"next: electrify glue {settings.model} --data {settings.data} --tasks {names[0]} {flags} "
+        f"{fixed} --seeds 5 --out {settings.out}-best"
+    )
+
+
+def _check_free(settings: Search) -> None:
+    """What is searched for cannot be given."""
+    given = [name for name in SPACE if getattr(settings, name) is not None]
+    if given:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise UserError(f"{flag} is searched for", got=f"{flag} given", fix=f"leave out {flag}")
+
+
+def _count(optuna: Any, study: Any) -> int:
+    return len(study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
+
+
+def _begun_before(optuna: Any, study: Any) -> Any:
+    """A trial that was under way when the command was killed: its job goes on where it stopped."""
+    running = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING])
+    return optuna.trial.Trial(study, running[0]._trial_id) if running else None
 
 
 def _optuna() -> Any:
@@ -79,23 +107,30 @@ def _optuna() -> Any:
     return optuna
 
 
-def _study(optuna: Any, out: Path, name: str) -> Any:
+def _study(optuna: Any, settings: Search, name: str) -> Any:
+    """The journal of trials, which belongs to one model, its data and what is not searched for."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    return optuna.create_study(
+    *_, job = planned(settings, settings.model, [name], [0])
+    same = as_json(identity(job))
+    study = optuna.create_study(
         study_name=name,
-        storage=JournalStorage(JournalFileBackend(str(out / "study.journal"))),
-        sampler=optuna.samplers.TPESampler(seed=0),
+        storage=JournalStorage(JournalFileBackend(str(settings.out / "study.journal"))),
         direction="maximize",
         load_if_exists=True,
     )
-
-
-def _forget_killed(optuna: Any, study: Any) -> None:
-    """A trial that was under way when the command was killed did not count."""
-    for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    # A sampler that began anew with the same seed would suggest the first trials again.
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.trials))
+    before = study.user_attrs.get("identity", same)
+    if other := differences(before, same, free={"source"}):
+        raise UserError(
+            f"{settings.out} holds a search with another model, other data or other settings",
+            got=other,
+            fix="use the same ones, or another --out",
+        )
+    study.set_user_attr("identity", same)
+    return study
 
 
 def _chosen(trial: Any) -> dict[str, Any]:
@@ -114,7 +149,9 @@ def _said(chosen: dict[str, Any]) -> str:
 
 def _score(settings: Search, name: str, number: int, chosen: dict[str, Any]) -> float:
     here = replace(settings, out=settings.out / "trials" / f"{number:04d}", **chosen)
-    *_, job = planned(here, settings.model, [name], [0])
-    result = read_result(job.folder / "result.json") if finished(job) else run_job(job)
-    (job.folder / "model.safetensors").unlink(missing_ok=True)
+    jobs = planned(here, settings.model, [name], [0])
+    run_missing(jobs, workers=1)
+    result = read_result(jobs[-1].folder / "result.json")
+    for job in jobs:
+        (job.folder / "model.safetensors").unlink(missing_ok=True)
     return float("-inf") if result.failed else main_score(result)

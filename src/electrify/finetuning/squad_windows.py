@@ -19,6 +19,7 @@ from torch import Tensor
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder
+from electrify.finetuning.rows import padded
 from electrify.finetuning.squad_data import Placed, Question, placed
 from electrify.finetuning.squad_metrics import normalised
 
@@ -125,20 +126,15 @@ class Windows:
         """Some windows as tensors, padded to the longest of them."""
         chosen = [self.windows[number] for number in numbers]
         rows = [self.row(window) for window in chosen]
-        shape = len(rows), max(len(ids) for ids, _ in rows)
-        ids, types = np.full(shape, self.padding), np.zeros(shape, np.int64)
-        attention, allowed = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-        for i, (window, row) in enumerate(zip(chosen, rows, strict=True)):
-            length = len(row[0])
-            ids[i, :length], types[i, :length] = row
-            attention[i, :length] = 1
-            allowed[i, self.offset(window) : length] = allowed[i, 0] = 1
+        ids = [np.asarray(ids) for ids, _ in rows]
+        tensors = padded(ids, [np.asarray(types) for _, types in rows], self.padding)
+        allowed = np.zeros(tensors[0].shape, np.float32)
+        for i, window in enumerate(chosen):
+            allowed[i, self.offset(window) : len(ids[i])] = allowed[i, 0] = 1
         targets = torch.tensor([self.target(window) for window in chosen])
         impossible = [float(self.questions[window.question].impossible) for window in chosen]
         return Asked(
-            torch.from_numpy(ids),
-            torch.from_numpy(attention),
-            torch.from_numpy(types),
+            *tensors,
             torch.from_numpy(allowed),
             targets[:, 0],
             targets[:, 1],

@@ -76,6 +76,7 @@ def beside_published(
     others: Sequence[Published],
     aggregate: Aggregate = "mean",
     average: AverageName = "average of 8 tasks",
+    title: str = "GLUE, development sets",
 ) -> Table:
     """Our models, by the names to show, and published rows below them."""
     notes = Notes()
@@ -90,7 +91,7 @@ def beside_published(
     rows += [_published_row(row, len(extra), notes) for row in others]
     titles = [TASKS[name].title for name in TASK_NAMES + extra]
     columns = ("model", "size", *titles, average)
-    return Table("GLUE", columns, rows, list(notes.numbers))
+    return Table(title, columns, rows, list(notes.numbers))
 
 
 def _own_row(
@@ -108,6 +109,7 @@ def _own_row(
         title = TASKS[summary.task].title
         texts = [f"{title}: {text}" for text in stats.marked(summary)]
         texts += _training_files(results, summary.task)
+        texts += _malformed(results, summary.task)
         bounds = stats.interval([summary.values], aggregate)
         cells.append(_percent(summary.aggregate(aggregate), bounds, notes.marks(texts)))
     overall = stats.averaged(results, average, aggregate)
@@ -135,6 +137,11 @@ def _training_files(results: Sequence[Result], task: str) -> list[str]:
         f"{title}: trained on {count:,} rows, the official file has {official:,}: not comparable"
         for count in sorted(rows)
     ]
+
+
+def _malformed(results: Sequence[Result], task: str) -> list[str]:
+    most = max((r.malformed for r in results if r.task == task), default=0)
+    return [f"{TASKS[task].title}: {most:,} malformed rows passed over"] if most else []
 
 
 def _published_row(row: Published, empty: int, notes: Notes) -> list[Cell]:
@@ -352,7 +359,11 @@ WRITERS = {"md": markdown, "tex": latex, "csv": comma_separated}
 
 def shown(results: Sequence[Result], aggregate: Aggregate, name: str = "this model") -> str:
     """All that is to be said of some results, for a terminal."""
-    tables = [by_seed(results), beside_published({name: results}, published("dev"), aggregate)]
+    tables = [
+        by_seed(results),
+        beside_published({name: results}, published("dev"), aggregate),
+        beside_published({}, published("test"), title="GLUE, published results on the test set"),
+    ]
     parts = [*(terminal(table) for table in tables), "\n".join(averages(results, aggregate))]
     return "\n\n".join(parts)
 
@@ -360,9 +371,10 @@ def shown(results: Sequence[Result], aggregate: Aggregate, name: str = "this mod
 def write_tables(
     folder: Path, results: Sequence[Result], aggregate: Aggregate, name: str = "this model"
 ) -> list[Path]:
-    """Commit `glue.md`, `glue.tex`, `glue.csv` and the same of `seeds`; their paths."""
+    """Commit `glue.md`, `.tex` and `.csv`, the same of `seeds` and of `test`; their paths."""
     tables = {
         "glue": beside_published({name: results}, published("dev"), aggregate),
+        "test": beside_published({}, published("test"), title="GLUE, test set"),
         "seeds": by_seed(results),
     }
     paths = []

@@ -156,7 +156,10 @@ def generator_config(
     if architecture != discriminator.architecture:
         return _config(architecture, network.config, vocabulary, "generator")
     large = discriminator_config(discriminator, vocabulary)
-    fields = released_fields(large) if discriminator.init_from else dict(discriminator.config)
+    fields = dict(discriminator.config)
+    if discriminator.init_from:  # old files have fields that transformers knows no more
+        known = _field_names(architecture)
+        fields = {name: value for name, value in released_fields(large).items() if name in known}
     names = {name: large.attribute_map.get(name, name) for name in _SIZES}
     if network.width != 1.0:
         hidden = round(large.hidden_size * network.width)
@@ -192,11 +195,10 @@ def _config(
             got=f"{role}.architecture = {architecture} ({', '.join(kind.sub_configs)})",
             fix="take the architecture of its text model",
         )
-    undeclared = UNDECLARED.get(architecture, set())
-    names = {name for name in dir(default) if not name.startswith("_")} | undeclared
+    names = _field_names(architecture)
     for name in fields:
         if name not in names:
-            settable = set(vars(default)) | undeclared
+            settable = set(vars(default)) | UNDECLARED.get(architecture, set())
             place = f"{role}.config.{name}"
             raise unknown(place, name, dict.fromkeys(sorted(settable)), f"field of {architecture}")
     special = {
@@ -209,6 +211,12 @@ def _config(
     known = {name: value for name, value in special.items() if hasattr(default, name)}
     with _refused_as_user_error(architecture):
         return kind(**{"vocab_size": vocabulary.size, **known, **fields})
+
+
+def _field_names(architecture: str) -> set[str]:
+    default = CONFIG_MAPPING[architecture]()
+    declared = {name for name in dir(default) if not name.startswith("_")}
+    return declared | UNDECLARED.get(architecture, set())
 
 
 def _released(architecture: str, network: Discriminator | Generator, vocabulary: Vocabulary) -> Any:
