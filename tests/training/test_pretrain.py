@@ -550,20 +550,23 @@ import os, signal
 from electrify.training import loop
 held_out = loop.held_out_micro_batches
 def stopping(run, task):
+    if {at} == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
     for number, pair in enumerate(held_out(run, task)):
-        if number == 1:
+        if number == {at} - 1:
             os.kill(os.getpid(), signal.SIGTERM)
         yield pair
 loop.held_out_micro_batches = stopping
 """
 
 
+@pytest.mark.parametrize("at", [0, 2])
 def test_stopped_while_it_measures_the_save_is_there_and_the_measurement_is_repeated(
-    unbroken, nursery, recipe, shards, tmp_path
+    at, unbroken, nursery, recipe, shards, tmp_path
 ):
     run, log = tmp_path / "run", tmp_path / "log"
     command = ("pretrain", recipe, "--data", shards, "--out", run)
-    assert nursery.run(*command, log=log, before=STOPPED_WHILE_MEASURING) == 130
+    assert nursery.run(*command, log=log, before=STOPPED_WHILE_MEASURING.format(at=at)) == 130
     assert checkpoint.stored(run / "checkpoints")[0].step == 20
     assert "validation" not in (run / "metrics.jsonl").read_text()
     assert nursery.run(*command, log=log) == 0

@@ -255,10 +255,11 @@ def test_a_signal_saves_one_step_on_all_and_the_run_ends_the_same(
     if newest.step < 150:
         assert f"stopped at step {newest.step}" in log.read_text()
     assert pretrain(4, recipe, shards, run, *LONGER) == 0
-    # Sums of an interval that was cut in two are added up in another order.
-    assert losses(run) == pytest.approx(losses(four), rel=1e-12)
+    # Not to the bit: in its first step a group of processes adds gradients in another order.
+    assert losses(run) == pytest.approx(losses(four), rel=1e-5)
     last = [checkpoint.load(checkpoint.stored(r / "checkpoints")[0]) for r in (run, four)]
-    assert all(last[0].model[name].equal(tensor) for name, tensor in last[1].model.items())
+    for name, tensor in last[1].model.items():
+        torch.testing.assert_close(last[0].model[name], tensor, rtol=0, atol=1e-4, msg=name)
 
 
 @pytest.mark.slow

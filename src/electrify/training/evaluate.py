@@ -19,11 +19,11 @@ def evaluate(
     metrics: Callable[[Sums, int], dict[str, float]],
     batches: int,
 ) -> dict[str, float]:
-    """Metrics over pairs of a micro-batch and the totals of its global batch."""
+    """Metrics over pairs of a micro-batch and the totals of its global batch; none of none."""
     sums: Sums = {}
     with in_evaluation(model):
         for micro_batch, totals in micro_batches:
             with engine.autocast():
                 _, some = model(micro_batch, totals)
             sums = add(sums, some)
-    return metrics(engine.totals(sums), batches)
+    return metrics(engine.totals(sums), batches) if sums else {}
