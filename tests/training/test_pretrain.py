@@ -399,11 +399,11 @@ STOP_AT = """
 import signal
 from electrify.training import loop
 reason_to_stop, passed = loop.reason_to_stop, []
-def stopping(run, clock):
+def stopping(run, *seconds):
     passed.append(1)
     if len(passed) == {} + 1:
         run.stop.signal = signal.SIGTERM
-    return reason_to_stop(run, clock)
+    return reason_to_stop(run, *seconds)
 loop.reason_to_stop = stopping
 """
 

@@ -116,7 +116,7 @@ class RunFolder(NamedTuple):
         identity = {"recipe": config.to_dict(recipe), "data": fingerprint, "budget": budget}
         if self.begun:
             self._refuse_if_other(identity)
-            for name, version in environment()["made_with"].items():
+            for name, version in made_with().items():
                 before = self.about["made_with"].get(name)
                 if before != version:
                     warn(f"begun with {name} {before}, here is {version}: bits may differ")
@@ -166,17 +166,24 @@ class RunFolder(NamedTuple):
         return [path for name in WRITTEN for path in self.path.glob(f".{name}.*.tmp")]
 
 
-def environment() -> dict[str, Any]:
-    """Versions, machine and the state of the code, for whoever reads the run later."""
+def made_with() -> dict[str, str]:
+    """The versions of what computes."""
     import torch
     import transformers
 
     return {
-        "made_with": {
-            **versions(),
-            "torch": str(torch.__version__),
-            "transformers": transformers.__version__,
-        },
+        **versions(),
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+    }
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine and the state of the code, for whoever reads the run later."""
+    import torch
+
+    return {
+        "made_with": made_with(),
         "machine": {
             "platform": platform.platform(),
             "processors": torch.get_num_threads(),

@@ -107,7 +107,7 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
     if start and due(start, cadence.evaluate, cadence.steps):
         hold_out(run, start)  # a run that stopped between the save and the end of the evaluation
     for step, batch in ahead(run.task.batches, range(start, cadence.steps), run.workers):
-        if why := reason_to_stop(run, clock):
+        if why := reason_to_stop(run, clock.longest):
             save(run, step)
             return Done(step, why)
         if step not in run.guard.left_out:
@@ -184,10 +184,10 @@ def seed_dropout(seed: int, step: int, row: int) -> None:
     torch.manual_seed(int(key_of(seed, f"dropout {row}", step)) >> 1)
 
 
-def reason_to_stop(run: Training, clock: Clock) -> str:
-    """Why all processes stop before this step, if they do."""
+def reason_to_stop(run: Training, step_seconds: float = 0.0) -> str:
+    """Why all processes stop now, if they do, rather than take a step of so many seconds."""
     writing = run.writer.seconds if run.writer is not None else 0.0
-    mine = run.stop.why(clock.longest + writing)
+    mine = run.stop.why(step_seconds + writing)
     if float(run.engine.total(torch.tensor(float(bool(mine))))) == 0:
         return ""
     return mine or "another process was asked to stop"
@@ -221,7 +221,7 @@ def hold_out(run: Training, step: int) -> None:
         run.held_out.metrics,
         run.held_out_batches,
     )
-    if reason_to_stop(run, Clock()):
+    if reason_to_stop(run):
         return  # perhaps in the middle; it is done again when the run goes on
     run.measured = step
     run.told("validation", step, metrics, {})
@@ -231,7 +231,7 @@ def held_out_micro_batches(run: Training, task: Task) -> Iterator[tuple[Any, Any
     """Pairs of a micro-batch of this process and the totals of its batch; none after a stop."""
     rows = run.engine.share(task.batch_size)
     for number in range(run.held_out_batches):
-        if reason_to_stop(run, Clock()):
+        if reason_to_stop(run):
             return
         batch = task.batches[number]
         for start, stop in cut_rows(rows, run.micro_batch):

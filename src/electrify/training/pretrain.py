@@ -19,12 +19,7 @@ from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.journal import Journal, read
-from electrify.training.loop import (
-    Cadence,
-    Done,
-    Training,
-    to_stderr,
-)
+from electrify.training.loop import Cadence, Done, Training, to_stderr
 from electrify.training.objective import (
     Objective,
     build_objective,
@@ -108,8 +103,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         target = checkpoint_fn or settings.upload
         engine.first_then_others(lambda: _write(target, recipe, run, folder, stack))
         engine.first_then_others(lambda: _refuse_if_lost(folder))
-        of_run = engine.agreed(folder.fingerprint if engine.first else None)
-        start = begin_or_restore(run, folder.checkpoints, of_run)
+        start = begin_or_restore(run, folder.checkpoints)
         engine.first_then_others(lambda: _tell(settings, recipe, run, folder, start, stack))
         run.measured = engine.agreed(run.measured)
         if engine.first:

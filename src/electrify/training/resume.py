@@ -10,9 +10,9 @@ from electrify.training.loop import Cadence, Done, Training, save, train, unless
 from electrify.training.state import load_model, load_optimizer
 
 
-def begin_or_restore(run: Training, checkpoints: Path, of_run: str = "") -> int:
+def begin_or_restore(run: Training, checkpoints: Path) -> int:
     """Put the newest whole checkpoint in place, or write the first one; returns its step."""
-    step = restore(run, checkpoints, of_run)
+    step = restore(run, checkpoints)
     if step is not None:
         return step
     run.guard.load({})
@@ -20,9 +20,10 @@ def begin_or_restore(run: Training, checkpoints: Path, of_run: str = "") -> int:
     return 0
 
 
-def restore(run: Training, checkpoints: Path, of_run: str = "") -> int | None:
+def restore(run: Training, checkpoints: Path) -> int | None:
     """Put the newest whole checkpoint in place; returns its step, None if there is none."""
     engine = run.engine
+    of_run = run.writer.run if run.writer is not None else ""
     found = engine.first_then_others(lambda: checkpoint.newest(checkpoints, run.warn, of_run))
     if found is None:
         return None
