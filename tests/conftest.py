@@ -15,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from electrify.build import Build, committed_file
 from electrify.corpora.document import Document, write_parquet
 from electrify.tokens import tokenizer
+from electrify.tokens.prepare import Prepare, prepare
 
 WORDS = [f"{a}{b}" for a in ("ka", "lo", "mi", "nu", "pe", "ra") for b in ("ta", "so", "di", "fu")]
 
@@ -58,6 +59,13 @@ def vocab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [*tokenizer.OUR_NAMES.values(), *syllables, *WORDS[::2]]
     path.write_text("\n".join(words) + "\n")
     return path
+
+
+@pytest.fixture(scope="session")
+def shards(docs: Path, vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("shards") / "shards"
+    prepare(Prepare(docs=(docs,), tokenizer=str(vocab), length=32, validation=0.1, out=out))
+    return out
 
 
 @pytest.fixture

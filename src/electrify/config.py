@@ -64,6 +64,16 @@ def _checked(hint: Any, value: Any, here: str) -> Any:
         raise UserError(f"{here} has a bad value", got=f"{value!r}", fix=problem) from error
 
 
+def check_least(settings: object, **least: float) -> None:
+    """Refuse flags that are below the least they can be."""
+    for name, smallest in least.items():
+        if (value := getattr(settings, name)) < smallest:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"{flag} is out of range", got=f"{value}", fix=f"give {smallest} or more"
+            )
+
+
 def unknown(what: str, name: str, known: Mapping[str, Any], noun: str) -> UserError:
     """The error for a name that does not exist, with the nearest one that does."""
     near = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)

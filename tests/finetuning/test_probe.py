@@ -1,6 +1,8 @@
 """`electrify probe`: scores along the checkpoints of a run."""
 
 import csv
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -8,18 +10,13 @@ from tests.training.conftest import RECIPE
 
 from electrify.errors import UserError
 from electrify.finetuning.probe import Probe, probe
-from electrify.tokens.prepare import Prepare, prepare
 
 
 @pytest.fixture(scope="module")
-def run(docs, vocab, tmp_path_factory, request):
+def run(shards, tmp_path_factory):
     folder = tmp_path_factory.mktemp("probe")
-    shards, recipe = folder / "shards", folder / "small.toml"
-    prepare(Prepare(docs=(docs,), tokenizer=str(vocab), length=32, validation=0.1, out=shards))
+    recipe = folder / "small.toml"
     recipe.write_text(RECIPE.replace("steps = 60", "steps = 6\nkeep_percent = [50.0]"))
-    import subprocess
-    import sys
-
     command = [sys.executable, "-m", "electrify", "pretrain", recipe, "--data", shards]
     command += ["--out", folder / "run", "--run.keep-last", 1]
     subprocess.run([str(part) for part in command], check=True, capture_output=True)

@@ -5,20 +5,11 @@ from pathlib import Path
 import pytest
 from tests.reports.pairs import KINDS, export_pair, make_run
 
-from electrify.tokens.prepare import Prepare, prepare
-
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("exports")
     return {name: export_pair(name, folder / name) for name in KINDS}
-
-
-@pytest.fixture(scope="session")
-def shards(docs, vocab, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("shards") / "shards"
-    prepare(Prepare(docs=(docs,), tokenizer=str(vocab), length=32, validation=0.1, out=out))
-    return out
 
 
 @pytest.fixture(scope="session")

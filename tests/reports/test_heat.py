@@ -28,9 +28,10 @@ from electrify.reports.heat import (
     left_out,
     verdict,
 )
-from electrify.reports.pair import load_pair, load_run
+from electrify.reports.pair import load_pair
 from electrify.reports.spelling import encodable
 from electrify.tokens.show import visible
+from electrify.training.trained import load_trained
 
 TEXT = "Kata lodi, MIFU nuta peso radi kaso lota mita nudi."
 
@@ -312,7 +313,7 @@ def test_a_run_is_looked_at_like_its_export(run):
 
 
 def test_examples_of_a_run_are_those_it_is_evaluated_on(run):
-    loaded = load_run(run)
+    loaded = load_trained(run)
     task = held_out(run, loaded)
     inputs = task.tensors(task.batches[0])
     with torch.no_grad():

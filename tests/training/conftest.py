@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from electrify.tokens.prepare import Prepare, prepare
-
 RECIPE = """
 [discriminator]
 architecture = "electra"
@@ -33,13 +31,6 @@ eval_every = 20
 eval_batches = 2
 save_every = 10
 """
-
-
-@pytest.fixture(scope="session")
-def shards(docs, vocab, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("shards") / "shards"
-    prepare(Prepare(docs=(docs,), tokenizer=str(vocab), length=32, validation=0.1, out=out))
-    return out
 
 
 @pytest.fixture(scope="session")

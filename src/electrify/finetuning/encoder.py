@@ -34,6 +34,12 @@ class Encoder(NamedTuple):
         return int(places) - (padding + 1 if counts_past_padding else 0)
 
     @property
+    def longest_text(self) -> int:
+        """The most tokens a text should have: what the tokenizer says, if it does."""
+        said = int(self.tokenizer.model_max_length)  # 10^30 where it does not know
+        return min(said if said < 1_000_000 else 512, self.longest)
+
+    @property
     def pad(self) -> int:
         """The id of padding."""
         return int(self.tokenizer.pad_token_id)
@@ -79,15 +85,18 @@ def open_encoder(source: str) -> Encoder:
 
 def load_network(kind: Any, source: str, **fields: Any) -> Any:
     """A network of one of transformers' Auto classes, in float32; new parts follow torch's seed."""
+    network, loaded = quietly_loaded(kind, source, ignore_mismatched_sizes=True, **fields)
+    _check_body(network, loaded, source)
+    return network
+
+
+def quietly_loaded(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, Any]]:
+    """A network in float32, and which weights it did not find: the caller says what that means."""
     before = logging.get_verbosity()
-    logging.set_verbosity(40)  # errors only: that a head is new is what fine-tuning is about
+    logging.set_verbosity(50)  # nothing at all
     try:
         network, loaded = kind.from_pretrained(
-            source,
-            dtype=torch.float32,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **fields,
+            source, dtype=torch.float32, output_loading_info=True, **fields
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(
@@ -97,8 +106,7 @@ def load_network(kind: Any, source: str, **fields: Any) -> Any:
         ) from error
     finally:
         logging.set_verbosity(before)
-    _check_body(network, loaded, source)
-    return network
+    return network, loaded
 
 
 def _check_body(network: Any, loaded: dict[str, Any], source: str) -> None:

@@ -23,7 +23,7 @@ import tyro
 
 from electrify.build import Build, committed_file
 from electrify.commit import read_json, sha256_of, write_json
-from electrify.config import to_dict, to_toml
+from electrify.config import check_least, to_dict, to_toml
 from electrify.errors import GuardError, UserError
 from electrify.finetuning.encoder import Encoder, fingerprint, load_network, open_encoder
 from electrify.finetuning.fit import Fit, check_fit, fit, forget, outputs
@@ -117,11 +117,7 @@ def finetune(settings: Finetune) -> None:
 
 def _check(settings: Finetune) -> None:
     check_fit(settings.fit)
-    for name in ("length", "seeds"):
-        if getattr(settings, name) < 1:
-            raise UserError(
-                f"--{name} is out of range", got=f"{getattr(settings, name)}", fix="give 1 or more"
-            )
+    check_least(settings, length=1, seeds=1)
 
 
 def _identity(settings: Finetune) -> dict[str, Any]:

@@ -5,6 +5,7 @@ result calls `forget`.
 """
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -193,8 +194,6 @@ def moved(batch: Any, device: torch.device) -> Any:
 @contextmanager
 def _interruptible(stop: Stop) -> Iterator[None]:
     """Ctrl-C saves first; in a thread or a worker nobody can ask."""
-    import threading
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -5,7 +5,7 @@ be added later, and finished jobs are never run again.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,11 +13,12 @@ from typing import Any, Literal
 import tyro
 
 from electrify.commit import differences, read_json
-from electrify.config import unknown
+from electrify.config import check_least, unknown
 from electrify.errors import UserError
 from electrify.finetuning import glue_data
+from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.fit import forget
-from electrify.finetuning.job import Job, identity, run_job
+from electrify.finetuning.job import Job, identified, run_job
 from electrify.finetuning.presets import PRESETS, HeadKind, plan
 from electrify.finetuning.results import (
     Result,
@@ -103,12 +104,7 @@ def glue(settings: Glue) -> None:
 def check_settings(settings: Tuning) -> None:
     """Refuse what cannot be, before anything is loaded."""
     glue_data.check_folder(settings.data)
-    for name in ("train_limit", "workers"):
-        if getattr(settings, name) < 0:
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(
-                f"{flag} is out of range", got=f"{getattr(settings, name)}", fix="give 0 or more"
-            )
+    check_least(settings, train_limit=0, workers=0)
     if settings.out.is_file():
         raise UserError(f"{settings.out} is a file", got=f"{settings.out}", fix="give a folder")
 
@@ -134,22 +130,24 @@ def preset_label(settings: Tuning) -> str:
     """The preset's name, with what was changed of it."""
     changed = {
         name.replace("_", " "): value
-        for name in CHANGES
-        if (value := getattr(settings, name)) not in (None, "", DEFAULTS.get(name))
+        for name, default in CHANGES.items()
+        if (value := getattr(settings, name)) != default
     }
     return ", ".join([settings.preset, *(f"{name} {value}" for name, value in changed.items())])
 
 
-CHANGES = ("head", "lr", "epochs", "batch_size", "layer_decay", "precision", "length", "from_mnli")
-DEFAULTS = {"precision": "float32", "length": 128}
+# What changes a score, with the value that is the preset's own.
+CHANGES = {
+    field.name: field.default
+    for field in fields(Tuning)
+    if field.name not in ("data", "out", "preset", "train_limit", "workers", "device")
+}
 
 ALIASES = {"sst": "sst2", "sst-2": "sst2", "sts": "stsb", "sts-b": "stsb"}
 
 
 def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[int]) -> list[Job]:
     """All jobs, those that others start from first."""
-    from electrify.finetuning.encoder import open_encoder
-
     preset, encoder = PRESETS[settings.preset], open_encoder(model)
     if not 8 <= settings.length <= encoder.longest:
         raise UserError(
@@ -157,8 +155,8 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
             got=f"{settings.length}",
             fix=f"give 8 … {encoder.longest}",
         )
-    fields = ("lr", "epochs", "batch_size", "layer_decay", "precision")
-    given = {name: getattr(settings, name) for name in fields}
+    of_fit = ("lr", "epochs", "batch_size", "layer_decay", "precision")
+    given = {name: getattr(settings, name) for name in of_fit}
     changes = {name: value for name, value in given.items() if value is not None}
     label = preset_label(settings)
     chained = (
@@ -169,30 +167,32 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
     sources = {chains[name] for name in names if name in chains}
     wanted += [(source, 0) for source in sorted(sources) if source not in names]
     wanted.sort(key=lambda pair: pair[0] in chains)
-    jobs = []
-    for name, seed in wanted:
+    for name in {name for name, _ in wanted}:
         for split in ("train", "dev"):
             if not glue_data.has_split(settings.data, TASKS[name], split):
                 glue_data.read_split(settings.data, TASKS[name], split)
+    model_is = fingerprint(model)
+    data_is = {n: glue_data.fingerprint(settings.data, TASKS[n]) for n in {n for n, _ in wanted}}
+    jobs = []
+    for name, seed in wanted:
         how = plan(
             preset, TASKS[name], encoder.config.hidden_size, settings.length, changes, settings.head
         )._replace(starts_from=chains.get(name, ""))
         start = settings.out / "jobs" / f"{how.starts_from}-0" / "model.safetensors"
-        jobs.append(
-            Job(
-                model,
-                settings.data,
-                name,
-                seed,
-                label,
-                how,
-                settings.out,
-                settings.train_limit,
-                start if how.starts_from else None,
-                settings.device,
-                _threads(settings.workers),
-            )
+        job = Job(
+            model,
+            settings.data,
+            name,
+            seed,
+            label,
+            how,
+            settings.out,
+            settings.train_limit,
+            start if how.starts_from else None,
+            settings.device,
+            _threads(settings.workers),
         )
+        jobs.append(identified(job, model_is, data_is[name]))
     return jobs
 
 
@@ -237,7 +237,7 @@ def _source_failed(job: Job) -> bool:
     result = Result(
         job.task, job.seed, job.preset, failed=f"{job.plan.starts_from}-0, its start, failed"
     )
-    write_result(job.folder, result, identity(job))
+    write_result(job.folder, result, job.identity)
     print(line(result), flush=True)
     return True
 
@@ -253,7 +253,7 @@ def finished(job: Job, weights_wanted: bool = False) -> bool:
     if not begun.is_file() and not path.is_file():
         return False
     before = read_json(path)["identity"] if path.is_file() else read_json(begun)
-    other = differences(before, as_json(identity(job)), free={"source"})
+    other = differences(before, job.identity, free={"source"})
     if other:
         raise UserError(
             f"{job.folder} was made with other settings, another model or other data",
@@ -270,13 +270,6 @@ def finished(job: Job, weights_wanted: bool = False) -> bool:
 def sources_of(jobs: Sequence[Job]) -> set[str]:
     """The names of jobs whose models others start from."""
     return {job.starts_from.parent.name for job in jobs if job.starts_from is not None}
-
-
-def as_json(value: Any) -> Any:
-    """A value as it comes back from a JSON file."""
-    import json
-
-    return json.loads(json.dumps(value))
 
 
 def line(result: Result) -> str:

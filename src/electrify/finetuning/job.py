@@ -6,7 +6,7 @@ DIR/jobs/cola-0/identity.json        what decides the result: written first
                 model.safetensors    the fine-tuned weights, while they are wanted
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from electrify.errors import GuardError
 from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import (
     Encoder,
-    fingerprint,
     load_body,
     load_network,
     open_encoder,
@@ -59,6 +58,8 @@ class Job(NamedTuple):
     device: str = "auto"
     threads: int = 0
     """Of this job; 0: as many as torch takes."""
+    identity: Mapping[str, Any] = {}
+    """All that decides the result: tells whether a finished job is the one asked for."""
 
     @property
     def name(self) -> str:
@@ -71,17 +72,17 @@ class Job(NamedTuple):
         return self.out / "jobs" / self.name
 
 
-def identity(job: Job) -> dict[str, Any]:
-    """All that decides a job's result, for telling whether a finished one is the one asked for."""
-    task = TASKS[job.task]
-    return {
+def identified(job: Job, model: str, data: Mapping[str, str]) -> Job:
+    """A job that carries its identity; the fingerprints are those of its encoder and its files."""
+    known = {
         "source": job.model,  # where the model is found again; the fingerprint says what it is
-        "model": fingerprint(job.model),
-        "data": glue_data.fingerprint(job.data, task),
+        "model": model,
+        "data": data,
         "preset": job.preset,
         "plan": {**job.plan._asdict(), "fit": vars(job.plan.fit)},
         "train_limit": job.train_limit,
     }
+    return job._replace(identity=known)
 
 
 def run_job(job: Job, told: Told = lambda step, steps, loss: None) -> Result:
@@ -89,7 +90,7 @@ def run_job(job: Job, told: Told = lambda step, steps, loss: None) -> Result:
     if job.threads:
         torch.set_num_threads(job.threads)
     job.folder.mkdir(parents=True, exist_ok=True)
-    write_json(job.folder / "identity.json", identity(job))
+    write_json(job.folder / "identity.json", job.identity)
     task, encoder = TASKS[job.task], open_encoder(job.model)
     train = read_split(job.data, task, "train")
     rows = training_rows(encoder, train, job)
@@ -104,7 +105,7 @@ def run_job(job: Job, told: Told = lambda step, steps, loss: None) -> Result:
         )
     except GuardError as error:
         result = result._replace(failed=error.what)
-        write_result(job.folder, result, identity(job))
+        write_result(job.folder, result, job.identity)
         forget(job.folder)
         return result
     found: dict[str, dict[str, float]] = {}
@@ -128,7 +129,7 @@ def run_job(job: Job, told: Told = lambda step, steps, loss: None) -> Result:
         steps=fitted.steps,
         malformed=malformed,
     )
-    write_result(job.folder, result, identity(job))
+    write_result(job.folder, result, job.identity)
     forget(job.folder)
     return result
 

@@ -17,8 +17,9 @@ import tyro
 from numpy.typing import NDArray
 
 from electrify.commit import committed, read_json
+from electrify.config import check_least
 from electrify.errors import UserError
-from electrify.finetuning.encoder import Encoder, load_network, open_encoder
+from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.finetune import cut_said, scores_said
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.own_data import Columns, find_columns, texts_of
@@ -45,9 +46,6 @@ from electrify.finetuning.own_task import (
 from electrify.finetuning.tagging import CONLL, Sentences, read_sentences
 from electrify.progress import progress
 from electrify.training.engine import Engine
-
-MOST_TOKENS = 512
-"""Where a tokenizer does not say how long texts may be."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def predict(settings: Predict) -> None:
     encoder = open_encoder(str(settings.model))
     problem = problem_of(encoder.config, str(settings.model))
     data, table = _read(settings, problem)
-    most = _most(settings, encoder)
+    most = min(settings.length or encoder.longest_text, encoder.longest)
     rows = prepare(problem, data, encoder, most, labelled=False)
     network = load_network(AUTO[problem.kind], str(settings.model))
     model = MODELS[problem.kind](network.to(Engine(device=settings.device).device))
@@ -113,14 +111,7 @@ def _suffix(settings: Predict) -> str:
             got=suffix or "a name without suffix",
             fix="give --out a name that ends in .csv, .tsv or .jsonl",
         )
-    for name in ("length", "batch_size"):
-        least = 0 if name == "length" else 1
-        if getattr(settings, name) < least:
-            raise UserError(
-                f"--{name.replace('_', '-')} is out of range",
-                got=f"{getattr(settings, name)}",
-                fix=f"give {least} or more",
-            )
+    check_least(settings, length=0, batch_size=1)
     if settings.out and settings.out.resolve() == settings.file.resolve():
         raise UserError("--out is the file to read", got=f"{settings.out}", fix="give another name")
     return suffix
@@ -147,12 +138,6 @@ def _remembered(settings: Predict, table: Table, named: Columns) -> Columns:
         return named
     label = known.label if known.label in table.header else ""
     return Columns(known.text, known.pair, named.label or label)
-
-
-def _most(settings: Predict, encoder: Encoder) -> int:
-    """Tokens a text has at most; a tokenizer that does not know says a very large number."""
-    known = int(encoder.tokenizer.model_max_length)
-    return min(settings.length or (known if known < 1_000_000 else MOST_TOKENS), encoder.longest)
 
 
 def _outputs(model: Any, rows: Prepared, batch_size: int) -> list[NDArray[np.float32]]:

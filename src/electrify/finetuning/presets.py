@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 
 from electrify.finetuning.fit import Fit
 from electrify.finetuning.head import Reduction
+from electrify.finetuning.stats import Aggregate
 from electrify.finetuning.tasks import GlueTask
 
 Size = Literal["small", "base", "large"]
 HeadKind = Literal["official", "own"]
-Aggregate = Literal["mean", "median"]
 
 
 def size_of(width: int) -> Size:

@@ -6,7 +6,7 @@ Every checkpoint that is still there is exported and fine-tuned; those of seed 0
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
@@ -44,8 +44,6 @@ class Probe(Tuning):
 
 def probe(settings: Probe) -> None:
     """Export and fine-tune what is missing, then print and write the curve."""
-    from dataclasses import replace
-
     names = task_names(settings.tasks)
     check_settings(settings)
     steps = sorted(c.step for c in checkpoint.stored(RunFolder(settings.run).checkpoints))

@@ -54,7 +54,7 @@ def main_score(result: Result) -> float:
     return -math.inf if math.isnan(score) else score
 
 
-def write_result(folder: Path, result: Result, identity: dict[str, Any]) -> None:
+def write_result(folder: Path, result: Result, identity: Mapping[str, Any]) -> None:
     """Commit `result.json` to a job's folder, with all that decided the result."""
     scores = {
         split: {name: None if math.isnan(score) else score for name, score in metrics.items()}

@@ -13,13 +13,11 @@ from electrify.commit import differences
 from electrify.errors import UserError
 from electrify.finetuning.glue import (
     Tuning,
-    as_json,
     check_settings,
     planned,
     run_missing,
     task_names,
 )
-from electrify.finetuning.job import identity
 from electrify.finetuning.results import main_score, read_result
 from electrify.lock import hold
 from electrify.progress import progress
@@ -113,7 +111,7 @@ def _study(optuna: Any, settings: Search, name: str) -> Any:
     from optuna.storages.journal import JournalFileBackend
 
     *_, job = planned(settings, settings.model, [name], [0])
-    same = as_json(identity(job))
+    same = dict(job.identity)
     study = optuna.create_study(
         study_name=name,
         storage=JournalStorage(JournalFileBackend(str(settings.out / "study.journal"))),

@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 from electrify import config
 from electrify.build import Build, committed_file
 from electrify.commit import committed, json_bytes, read_json, sha256_of, write_json
-from electrify.errors import UserError
 from electrify.finetuning.answers import Answered, decode, n_best
 from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
 from electrify.finetuning.fit import Fit, Fitted, check_fit, fit, forget, outputs
@@ -68,8 +67,7 @@ class Squad:
 def squad(settings: Squad) -> None:
     """Fit, answer, score; what is done is not done again."""
     check_fit(settings.fit)
-    if settings.dev_limit < 0:
-        raise UserError("--dev-limit is out of range", got=f"{settings.dev_limit}", fix="give 1000")
+    config.check_least(settings, dev_limit=0)
     files = find_files(settings.data, settings.version)
     encoder = open_encoder(settings.model)
     finished = (settings.out / "manifest.json").exists()

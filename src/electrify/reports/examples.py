@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from electrify.batches.masking import Flags, Ids
 from electrify.errors import UserError
 from electrify.models.rtd import corrupt
-from electrify.reports.pair import LoadedRun, sampled, shards_of_run, suspicion, weights_of
+from electrify.reports.pair import sampled, shards_of_run, suspicion, weights_of
 from electrify.training.loop import Task
 from electrify.training.objective import held_out_task
+from electrify.training.trained import Trained
 
 
 class Example(NamedTuple):
@@ -36,7 +37,7 @@ class Example(NamedTuple):
     """The probability of having been replaced; None in a masked-LM run, which has no opinion."""
 
 
-def held_out(run: Path, loaded: LoadedRun) -> Task:
+def held_out(run: Path, loaded: Trained) -> Task:
     """The batches on which a run is evaluated."""
     data, here = shards_of_run(run), torch.device("cpu")
     found = held_out_task(loaded.recipe, data, loaded.tokenizer, here, 1)
@@ -49,12 +50,12 @@ def held_out(run: Path, loaded: LoadedRun) -> Task:
     return found[0]
 
 
-def examples(loaded: LoadedRun, task: Task, numbers: Sequence[int]) -> list[Example]:
+def examples(loaded: Trained, task: Task, numbers: Sequence[int]) -> list[Example]:
     """Some held-out examples, with the masks and samples that they have in every evaluation."""
     return [_example(loaded, task, number) for number in numbers]
 
 
-def _example(loaded: LoadedRun, task: Task, number: int) -> Example:
+def _example(loaded: Trained, task: Task, number: int) -> Example:
     step, row = divmod(number, task.batch_size)
     inputs = task.tensors(task.batches[step].rows(row, row + 1))
     networks = loaded.objective.networks

@@ -22,9 +22,10 @@ from electrify.errors import UserError
 from electrify.models.inputs import Inputs
 from electrify.models.rtd import corrupt as put_in
 from electrify.reports.examples import Example, examples, held_out
-from electrify.reports.pair import LoadedPair, load_run, sampled, suspicion
+from electrify.reports.pair import LoadedPair, sampled, suspicion
 from electrify.reports.spelling import Piece, encodable, on_one_line, speller
 from electrify.tokens.show import plural, visible
+from electrify.training.trained import load_trained
 
 THRESHOLD = 0.5
 """From which probability on a token is said to be replaced."""
@@ -188,7 +189,7 @@ def left_out(pair: LoadedPair, text: str) -> list[str]:
 
 def examples_of_run(run: Path, count: int) -> list[list[Token]]:
     """The first held-out examples of a run, through its newest whole checkpoint."""
-    loaded = load_run(run)
+    loaded = load_trained(run)
     task = held_out(run, loaded)
     numbers = range(min(count, len(task.batches.examples)))
     spell = speller(loaded.tokenizer)

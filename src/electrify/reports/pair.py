@@ -2,20 +2,17 @@
 
 # B batch, L length, N slots a row
 
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers.models.electra import ElectraForPreTraining
-from transformers.utils import logging
 
 from electrify.commit import sha256_of
 from electrify.errors import UserError
-from electrify.finetuning.encoder import Encoder, open_encoder
+from electrify.finetuning.encoder import Encoder, open_encoder, quietly_loaded
 from electrify.models import sampling
 from electrify.models.inputs import Framed, Inputs, call, totals_of
 from electrify.models.mlm import predict
@@ -24,14 +21,8 @@ from electrify.models.rtd import Weights, replaced_logits
 from electrify.recipe import Recipe
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import ROLES, LoadedTokenizer
-from electrify.training import checkpoint
 from electrify.training.folder import RunFolder
-from electrify.training.objective import Objective, build_objective
-from electrify.training.state import load_model
-
-MOST_TOKENS = 512
-"""Where a tokenizer does not say how long texts may be."""
-NO_LIMIT = 1_000_000  # transformers says 10^30 where it does not know
+from electrify.training.trained import load_trained
 
 
 class LoadedPair(NamedTuple):
@@ -47,15 +38,6 @@ class LoadedPair(NamedTuple):
     """How the generator is sampled."""
     notes: tuple[str, ...] = ()
     """In words: what one should know before one believes it."""
-
-
-class LoadedRun(NamedTuple):
-    """The networks of a run at its newest whole checkpoint."""
-
-    step: int
-    recipe: Recipe
-    tokenizer: LoadedTokenizer
-    objective: Objective
 
 
 @torch.no_grad()
@@ -104,25 +86,6 @@ def load_pair(source: str) -> LoadedPair:
     return _of_folders(source, source, None)
 
 
-def load_run(run: Path) -> LoadedRun:
-    """A run's networks with the weights of its newest whole checkpoint."""
-    folder = RunFolder(run)
-    recipe = folder.recipe
-    chosen = checkpoint.newest(folder.checkpoints, lambda text: print(text, file=sys.stderr))
-    if chosen is None:
-        raise UserError(
-            f"{run} has no checkpoint yet",
-            got="a run before its first save",
-            fix=f"wait: it saves every {recipe.run.save_every:,} steps",
-        )
-    tokenizer = tokenizers.load(folder.tokenizer)
-    objective = build_objective(folder.with_own_sizes(recipe), tokenizer)
-    tensors = load_file(chosen.folder / "model.safetensors")
-    load_model(objective.model, tensors, str(chosen.folder))
-    objective.model.eval()
-    return LoadedRun(chosen.step, recipe, tokenizer, objective)
-
-
 def shards_of_run(run: Path) -> Path:
     """The shards a run was begun with: where they were, or beside the run under the same name."""
     about = RunFolder(run).about
@@ -140,7 +103,7 @@ def shards_of_run(run: Path) -> Path:
 
 
 def _of_run(run: Path) -> LoadedPair:
-    loaded = load_run(run)
+    loaded = load_trained(run)
     networks = loaded.objective.networks
     if "discriminator" not in networks:
         raise UserError(
@@ -177,16 +140,7 @@ def _of_folders(name: str, discriminator: str, beside: Path | None) -> LoadedPai
         if generator.config.vocab_size != network.config.vocab_size:
             notes.append(f"{beside} has another vocabulary, so it cannot corrupt texts")
             generator = None
-    known = int(encoder.tokenizer.model_max_length)
-    longest = min(known if known < NO_LIMIT else MOST_TOKENS, encoder.longest)
-    return LoadedPair(
-        name,
-        tokenizer,
-        longest,
-        network,
-        generator,
-        notes=tuple(notes),
-    )
+    return LoadedPair(name, tokenizer, encoder.longest_text, network, generator, notes=tuple(notes))
 
 
 def _kind_of(encoder: Encoder) -> tuple[Any, list[str]]:
@@ -211,18 +165,7 @@ def _kind_of(encoder: Encoder) -> tuple[Any, list[str]]:
 
 def _network(kind: Any, source: str) -> Any:
     """A network with all its weights: one without its head would answer at random."""
-    before = logging.get_verbosity()
-    logging.set_verbosity(50)  # nothing: what is missing is said below
-    try:
-        network, loaded = kind.from_pretrained(source, dtype="float32", output_loading_info=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(
-            f"the weights of {source} cannot be loaded",
-            got=str(error).splitlines()[0],
-            fix="give a folder that `electrify export` or save_pretrained wrote",
-        ) from error
-    finally:
-        logging.set_verbosity(before)
+    network, loaded = quietly_loaded(kind, source)
     if missing := sorted(loaded["missing_keys"]):
         raise UserError(
             f"{source} lacks weights",

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from electrify.commit import committed
+from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.reports.comparison import comparison
 from electrify.reports.glue_section import Glue, glue_sections, read_glue
@@ -55,10 +56,7 @@ def report(settings: Report) -> None:
 def _check(settings: Report) -> None:
     if not settings.folders:
         raise UserError("no folder to report", got="nothing", fix="electrify report DIR…")
-    if settings.examples < 0:
-        raise UserError(
-            "--examples is out of range", got=f"{settings.examples}", fix="give 0 or more"
-        )
+    check_least(settings, examples=0)
     if settings.out.is_dir() or not settings.out.parent.is_dir():
         raise UserError(
             f"{settings.out} cannot be written",

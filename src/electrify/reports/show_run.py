@@ -32,10 +32,10 @@ def _show_run(settings: Show) -> None:
     if settings.count < 1:
         raise UserError("--count is too small", got=f"{settings.count}", fix="give 1 or more")
     from electrify.reports.examples import examples, held_out
-    from electrify.reports.pair import load_run
     from electrify.reports.spelling import speller
+    from electrify.training.trained import load_trained
 
-    loaded = load_run(settings.folder)
+    loaded = load_trained(settings.folder)
     task = held_out(settings.folder, loaded)
     numbers = chosen(settings, len(task.batches.examples))
     spell = speller(loaded.tokenizer)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from electrify.errors import EXIT_INTERRUPTED, DamagedError, UserError
+from electrify.config import check_least
+from electrify.errors import EXIT_INTERRUPTED, DamagedError
 from electrify.recipe import FromRecipe, Recipe, check, only_recipe
 from electrify.training import checkpoint
 from electrify.training.bands import Metrics, sizes_of, verdict
@@ -86,7 +87,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     the place of `upload`.
     """
     check(settings)
-    _check_flags(settings)
+    check_least(settings, micro_batch=0, workers=0, save_minutes=0)
     stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
     engine = Engine(settings.run.precision, settings.device)
     stop.launcher = os.getppid() if engine.world > 1 else None
@@ -114,13 +115,6 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         _say_end(done, recipe, settings.out)
     # A launcher of many processes takes any other code for a crash, and starts them again.
     return EXIT_INTERRUPTED if done.why.startswith("SIG") and engine.world == 1 else 0
-
-
-def _check_flags(settings: Pretrain) -> None:
-    for name in ("micro_batch", "workers", "save_minutes"):
-        if (value := getattr(settings, name)) < 0:
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(f"{flag} is out of range", got=f"{value}", fix="give 0 or more")
 
 
 def _lock(folder: RunFolder, stack: ExitStack) -> None:
