@@ -1,8 +1,10 @@
 """The commands: a table, and what all have in common. A stage is imported when it is asked for."""
 
 import errno
+import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -20,6 +22,8 @@ class Command(NamedTuple):
     example: str
     kinds: str | None = None
     """The table of kinds to choose from first, for commands that have kinds."""
+    json: bool = False
+    """Whether the function returns what it tells, so that --json can print it for scripts."""
 
 
 COMMANDS = {
@@ -33,6 +37,7 @@ COMMANDS = {
         "electrify.corpora.corpus:corpus",
         "electrify corpus wikipedia enwiki-latest-pages-articles.xml.bz2 --out docs",
         kinds="electrify.corpora.corpus:KINDS",
+        json=True,
     ),
     "tokenizer": Command(
         "documents to a tokenizer",
@@ -43,16 +48,19 @@ COMMANDS = {
         "documents to token shards",
         "electrify.tokens.prepare:prepare",
         "electrify prepare docs --tokenizer tokenizer --length 128 --out shards",
+        json=True,
     ),
     "recipes": Command(
         "list, show, copy and check recipes",
         "electrify.cookbook:recipes",
         "electrify recipes copy electra-small",
+        json=True,
     ),
     "plan": Command(
         "what a recipe costs: parameters, FLOPs, memory, time",
         "electrify.plan:plan",
         "electrify plan electra-small --hardware V100",
+        json=True,
     ),
     "pretrain": Command(
         "shards to a pre-trained model; again: goes on where it stopped",
@@ -68,6 +76,7 @@ COMMANDS = {
         "fine-tune on GLUE: tasks × seeds to a table beside published rows",
         "electrify.finetuning.glue:glue",
         "electrify glue model/discriminator --data GLUE --tasks cola,mrpc --seeds 5 --out glue",
+        json=True,
     ),
     "glue submit": Command(
         "the best run of each task on the test files, zipped for the GLUE server",
@@ -83,21 +92,25 @@ COMMANDS = {
         "two sets of results, seed by seed",
         "electrify.finetuning.compare:compare",
         "electrify glue compare glue-a glue-b",
+        json=True,
     ),
     "probe": Command(
         "fine-tune the checkpoints of a run: scores along the training",
         "electrify.finetuning.probe:probe",
         "electrify probe run --data GLUE --tasks cola,stsb --out probe",
+        json=True,
     ),
     "squad": Command(
         "fine-tune on SQuAD 1.1 or 2.0: answers, n-best, exact match and F1",
         "electrify.finetuning.squad:squad",
         "electrify squad model/discriminator --data SQUAD --out squad",
+        json=True,
     ),
     "finetune": Command(
         "fine-tune on one's own classes, scores or tags (CSV, TSV, JSON lines, CoNLL)",
         "electrify.finetuning.finetune:finetune",
         "electrify finetune model/discriminator --train train.tsv --dev dev.tsv --out tuned",
+        json=True,
     ),
     "predict": Command(
         "what a fine-tuned model says of the rows of a file",
@@ -113,6 +126,11 @@ COMMANDS = {
         "which tokens of a text a model takes for replaced; --serve: a page to try texts in",
         "electrify.reports.inspect:inspect",
         'electrify inspect model "The quick brown fax jumps." --html page.html',
+    ),
+    "completion": Command(
+        "a script with which bash, zsh or fish complete these commands and their options",
+        "electrify.completion:completion",
+        'eval "$(electrify completion bash)"',
     ),
     "show": Command(
         "look at documents, shards or a run, or verify them",
@@ -161,7 +179,15 @@ def _run(arguments: list[str]) -> int:
         raise unknown(f"electrify {name}", name, COMMANDS, "command")
     command = COMMANDS[name]
     function = _named(command.function)
-    result = function(_settings(f"electrify {name}", command, function, rest))
+    as_json = command.json and "--json" in rest
+    if as_json:
+        rest.remove("--json")
+    settings = _settings(f"electrify {name}", command, function, rest)
+    # For a script, what people read goes to the other stream.
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        result = function(settings)
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False, indent=1))
     return result if isinstance(result, int) else 0  # commands that can end in several ways say so
 
 
@@ -193,7 +219,7 @@ def _settings(
         kind = _named(command.function.split(":")[0] + ":settings_type")(chosen)
     arguments, file = _config_file(arguments)
     default = config.read(kind, file, required=tyro.MISSING) if file else None
-    description = f"{kind.__doc__}\n\nExample: {command.example}\n\n{CONFIG_HELP}"
+    description = "\n\n".join([f"{kind.__doc__}", *_hints(command), CONFIG_HELP])
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
 
 
@@ -215,11 +241,14 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
     name, *arguments = arguments
     default = config.read(kind, recipe.path_of(name), required=tyro.MISSING)
     default, arguments = recipe.with_config_flags(replace(default, recipe=name), arguments)
-    description = "\n\n".join(
-        [f"{kind.__doc__}", f"Example: {command.example}", _fields_help(default)]
-    )
+    description = "\n\n".join([f"{kind.__doc__}", *_hints(command), _fields_help(default)])
     program = f"{program} {name}"
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
+
+
+def _hints(command: Command) -> list[str]:
+    example = f"Example: {command.example}"
+    return [example, "--json prints the result for scripts."] if command.json else [example]
 
 
 def _fields_help(chosen: Any) -> str:

@@ -25,8 +25,8 @@ class Recipes:
     """Where to copy it to; NAME.toml here otherwise."""
 
 
-def recipes(settings: Recipes) -> None:
-    """Do what is asked."""
+def recipes(settings: Recipes) -> dict[str, str]:
+    """Do what is asked; returns the recipes and what they are."""
     if settings.do == "list":
         if settings.recipe:
             raise UserError(
@@ -35,7 +35,7 @@ def recipes(settings: Recipes) -> None:
                 fix=f"electrify recipes show {settings.recipe}",
             )
         print(_list())
-        return
+        return {name: _says(name) for name in recipes_of.names()}
     if not settings.recipe:
         raise UserError(
             f"which recipe to {settings.do}?",
@@ -52,6 +52,7 @@ def recipes(settings: Recipes) -> None:
         _copy(settings.recipe, settings.file)
     else:
         print(_check(settings.recipe))
+    return {settings.recipe: _says(settings.recipe)}
 
 
 def _list() -> str:

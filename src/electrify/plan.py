@@ -1,6 +1,5 @@
 """What a run costs before anything is spent: `electrify plan RECIPE`."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +32,9 @@ class Plan(FromRecipe):
     """Share of the peak that training reaches; otherwise 0.2, and 0.55 on this machine's CPU."""
     micro_batch: int = 0
     """Examples a device takes at once; 0: as many as fit."""
-    json: bool = False
-    """Print JSON."""
 
 
-def plan(settings: Plan) -> None:
+def plan(settings: Plan) -> dict[str, Any]:
     """Print the plan."""
     _check(settings)
     check(settings)
@@ -60,7 +57,8 @@ def plan(settings: Plan) -> None:
             settings.micro_batch,
         ),
     }
-    print(json.dumps(table, indent=1) if settings.json else _text(table))
+    print(_text(table))
+    return table
 
 
 def _check(settings: Plan) -> None:

@@ -76,7 +76,7 @@ def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
     text = RECIPE if kind == "rtd" else RECIPE.replace("[generator]\nwidth = 0.5\n", "")
     toml.write_text(f'{text}\n[objective]\nkind = "{kind}"\n')
     recipe, tokenizer = config.read(Recipe, toml), load(shards / "tokenizer")
-    objective = build_objective(recipe, tokenizer)
+    objective = build_objective(recipe, vocabulary_of(tokenizer))
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in objective.model.parameters():

@@ -28,7 +28,13 @@ from electrify.tokens.vocabulary import Vocabulary, vocabulary
 from electrify.training.engine import alone
 from electrify.training.evaluate import evaluate
 from electrify.training.loop import Task
-from electrify.training.objective import build_objective, held_out_task, open_data, task
+from electrify.training.objective import (
+    build_objective,
+    held_out_task,
+    open_data,
+    task,
+    vocabulary_of,
+)
 from electrify.training.optim import build_optimizer
 from electrify.training.schedule import factor
 from electrify.training.update import update
@@ -129,7 +135,7 @@ def by_heart(architecture: str, steps: int) -> Recipe:
 def test_a_pair_learns_64_sentences_by_heart(architecture, sentences):
     recipe = by_heart(architecture, steps=1000)
     tokenizer, shards = open_data(sentences, recipe)
-    model = build_objective(recipe, tokenizer).model
+    model = build_objective(recipe, vocabulary_of(tokenizer)).model
     learned = task(recipe, shards, tokenizer, CPU)
     never_drawn = range(recipe.run.steps, recipe.run.steps + MANY_BATCHES)
     before = measure(model, learned, never_drawn)
@@ -148,7 +154,7 @@ def test_a_pair_begins_to_learn_at_once(sentences):
     recipe = by_heart("electra", steps=150)
     tokenizer, shards = open_data(sentences, recipe)
     special = tokenizer.special
-    model = build_objective(recipe, tokenizer).model
+    model = build_objective(recipe, vocabulary_of(tokenizer)).model
     learned = task(recipe, shards, tokenizer, CPU)
     learn(model, learned, recipe)
     after = measure(model, learned, range(recipe.run.steps, recipe.run.steps + MANY_BATCHES))
@@ -170,7 +176,7 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     tiny = load("tiny")
     recipe = replace(tiny, run=replace(tiny.run, steps=1200, eval_batches=64))
     tokenizer, shards = open_data(data, recipe)
-    model = build_objective(recipe, tokenizer).model
+    model = build_objective(recipe, vocabulary_of(tokenizer)).model
     found = held_out_task(recipe, data, tokenizer, CPU, world=1)
     assert found is not None
     held_out, count = found

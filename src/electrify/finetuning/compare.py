@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -22,8 +23,8 @@ class Compare:
     """Another one."""
 
 
-def compare(settings: Compare) -> None:
-    """Print the differences with their intervals."""
+def compare(settings: Compare) -> list[dict[str, Any]]:
+    """Print and return the differences with their intervals."""
     both = [read_results(folder) for folder in (settings.first, settings.second)]
     for folder, results in zip((settings.first, settings.second), both, strict=True):
         if not results:
@@ -42,6 +43,7 @@ def compare(settings: Compare) -> None:
             fix="run the same tasks and seeds with both models",
         )
     print(comparison(found, settings.first.name, settings.second.name))
+    return [difference._asdict() for difference in found]
 
 
 def _unlike(first: Path, second: Path) -> list[str]:

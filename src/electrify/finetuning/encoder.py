@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from electrify.commit import sha256_of
 from electrify.errors import UserError
+from electrify.models.fast import quicken
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of loading and saving
 
@@ -87,6 +88,7 @@ def load_network(kind: Any, source: str, **fields: Any) -> Any:
     """A network of one of transformers' Auto classes, in float32; new parts follow torch's seed."""
     network, loaded = quietly_loaded(kind, source, ignore_mismatched_sizes=True, **fields)
     _check_body(network, loaded, source)
+    quicken(network)
     return network
 
 

@@ -94,7 +94,7 @@ class Work(NamedTuple):
     folder: Path
 
 
-def finetune(settings: Finetune) -> None:
+def finetune(settings: Finetune) -> dict[str, Any]:
     """Train every seed that is not finished, keep the best, write it as a Hugging Face folder."""
     _check(settings)
     named = Columns(settings.text, settings.pair, settings.label)
@@ -111,8 +111,10 @@ def finetune(settings: Finetune) -> None:
         except UserError:
             build.withdraw()
             raise
-    print(shown(read_json(settings.out / "result.json")))
+    result: dict[str, Any] = read_json(settings.out / "result.json")
+    print(shown(result))
     print(settings.out)
+    return result
 
 
 def _check(settings: Finetune) -> None:

@@ -22,6 +22,7 @@ from electrify.finetuning.job import Job, identified, run_job
 from electrify.finetuning.presets import PRESETS, HeadKind, plan
 from electrify.finetuning.results import (
     Result,
+    as_table,
     main_score,
     read_result,
     read_results,
@@ -82,8 +83,8 @@ class Glue(Tuning):
     """Seeds of every task; 0 takes the preset's number."""
 
 
-def glue(settings: Glue) -> None:
-    """Run the jobs that are missing, then show and write the tables."""
+def glue(settings: Glue) -> list[dict[str, Any]]:
+    """Run the jobs that are missing, then show and write the tables; returns the results."""
     names = task_names(settings.tasks)
     check_settings(settings)
     seeds = settings.seeds or PRESETS[settings.preset].seeds
@@ -99,6 +100,7 @@ def glue(settings: Glue) -> None:
     print(shown(results, aggregate, name))
     files = sorted({path.stem for path in write_tables(settings.out, results, aggregate, name)})
     print(f"{settings.out}: {', '.join(files)} as .md, .tex and .csv")
+    return [as_table(result) for result in results]
 
 
 def check_settings(settings: Tuning) -> None:

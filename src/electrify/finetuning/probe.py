@@ -8,6 +8,7 @@ import csv
 import io
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -21,7 +22,7 @@ from electrify.finetuning.glue import (
     run_missing,
     task_names,
 )
-from electrify.finetuning.results import Result, read_results
+from electrify.finetuning.results import Result, as_table, read_results
 from electrify.finetuning.stats import marked, summarise
 from electrify.finetuning.tasks import TASKS
 from electrify.lock import hold
@@ -42,8 +43,8 @@ class Probe(Tuning):
     """Seeds of every task."""
 
 
-def probe(settings: Probe) -> None:
-    """Export and fine-tune what is missing, then print and write the curve."""
+def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:
+    """Export and fine-tune what is missing, then print and write the curve; returns the results."""
     names = task_names(settings.tasks)
     check_settings(settings)
     steps = sorted(c.step for c in checkpoint.stored(RunFolder(settings.run).checkpoints))
@@ -71,6 +72,7 @@ def probe(settings: Probe) -> None:
     with committed(path) as temporary:
         temporary.write_text(as_csv(found), encoding="utf-8")
     print(path)
+    return {step: [as_table(result) for result in found[step]] for step in sorted(found)}
 
 
 def curve(found: dict[int, list[Result]], names: list[str]) -> str:

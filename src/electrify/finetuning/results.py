@@ -54,14 +54,18 @@ def main_score(result: Result) -> float:
     return -math.inf if math.isnan(score) else score
 
 
-def write_result(folder: Path, result: Result, identity: Mapping[str, Any]) -> None:
-    """Commit `result.json` to a job's folder, with all that decided the result."""
+def as_table(result: Result) -> dict[str, Any]:
+    """A result as JSON has it: undefined metrics are null."""
     scores = {
         split: {name: None if math.isnan(score) else score for name, score in metrics.items()}
         for split, metrics in result.scores.items()
     }
-    content = {**result._asdict(), "scores": scores, "identity": identity}
-    write_json(folder / "result.json", content)
+    return {**result._asdict(), "scores": scores}
+
+
+def write_result(folder: Path, result: Result, identity: Mapping[str, Any]) -> None:
+    """Commit `result.json` to a job's folder, with all that decided the result."""
+    write_json(folder / "result.json", {**as_table(result), "identity": identity})
 
 
 def read_results(folder: Path) -> list[Result]:

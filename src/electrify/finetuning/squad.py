@@ -64,8 +64,8 @@ class Squad:
     """cpu, cuda, mps; auto takes the best."""
 
 
-def squad(settings: Squad) -> None:
-    """Fit, answer, score; what is done is not done again."""
+def squad(settings: Squad) -> dict[str, Any]:
+    """Fit, answer, score; what is done is not done again. Returns the result."""
     check_fit(settings.fit)
     config.check_least(settings, dev_limit=0)
     files = find_files(settings.data, settings.version)
@@ -77,9 +77,10 @@ def squad(settings: Squad) -> None:
     if prepared is not None:
         build.save_settings(config.to_toml(settings, without=("out",)))
         _work(settings, files.version, encoder, build, prepared)
-    result = read_json(settings.out / "result.json")
+    result: dict[str, Any] = read_json(settings.out / "result.json")
     print(_table(result))
     print(f"{settings.out / 'result.json'}")
+    return result
 
 
 def _identity(settings: Squad, files: Files) -> dict[str, Any]:

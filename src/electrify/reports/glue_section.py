@@ -28,7 +28,7 @@ from electrify.reports.page import (
     table,
     text,
 )
-from electrify.reports.plots import Dots
+from electrify.reports.plots import Dots, in_percent
 from electrify.reports.provenance import Source, read_source, sources_table
 
 
@@ -146,10 +146,6 @@ def _row(task: str, one: Glue, series: int) -> Dots:
         [100 * score for score in found.scores.values()],
         [seed in found.degenerate for seed in found.scores],
         100 * found.aggregate(one.aggregate),
-        _percent(stats.interval([found.values], one.aggregate)),
+        in_percent(stats.interval([found.values], one.aggregate)),
         series,
     )
-
-
-def _percent(bounds: tuple[float, float]) -> tuple[float, float]:
-    return 100 * bounds[0], 100 * bounds[1]

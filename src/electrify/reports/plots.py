@@ -87,6 +87,11 @@ class Dots(NamedTuple):
     series: int = 0
 
 
+def in_percent(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Bounds of a share."""
+    return 100 * bounds[0], 100 * bounds[1]
+
+
 def short(number: float, _: object = None) -> str:
     """A number as axes show it.
 

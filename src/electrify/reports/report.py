@@ -17,14 +17,15 @@ from electrify.reports.heat import Token, counts, examples_of_run, heat_css, hea
 from electrify.reports.page import Html, Section, document, joined, name, paragraph, text
 from electrify.reports.run import Run, read_run
 from electrify.reports.run_section import run_section, state
+from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Runs of `electrify pretrain` and results of `electrify glue` as one HTML page."""
+    """Runs of `pretrain`, results of `glue` and models of `finetune` as one HTML page."""
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]
-    """Folders of runs, which may be going on, and of GLUE results."""
+    """Folders of runs, which may be going on, of GLUE results, of models for one's own data."""
     out: Path = Path("report.html")
     """The file to write."""
     examples: int = 4
@@ -35,19 +36,21 @@ def report(settings: Report) -> None:
     """Read the folders and commit the page."""
     _check(settings)
     names = _names(settings.folders)
-    runs, results = [], []
+    runs, results, tuned = [], [], []
     for folder, label in zip(settings.folders, names, strict=True):
         if (folder / "run.json").is_file():
             runs.append(read_run(folder, label))
         elif (folder / "jobs").is_dir():
             results.append(read_glue(folder, label))
+        elif is_tuned(folder):
+            tuned.append(read_tuned(folder, label))
         else:
             raise UserError(
                 f"nothing to report in {folder}",
                 got="no such folder" if not folder.is_dir() else "neither run.json nor jobs",
-                fix="give the --out of `electrify pretrain` or of `electrify glue`",
+                fix="give the --out of `electrify pretrain`, `glue` or `finetune`",
             )
-    page = _page(runs, results, settings.examples)
+    page = _page(runs, results, tuned, settings.examples)
     with committed(settings.out) as temporary:
         temporary.write_bytes(page)
     print(settings.out)
@@ -79,7 +82,9 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [str(f) if label in twice else label for f, label in zip(folders, names, strict=True)]
 
 
-def _page(runs: Sequence[Run], results: Sequence[Glue], count: int) -> bytes:
+def _page(
+    runs: Sequence[Run], results: Sequence[Glue], tuned: Sequence[Tuned], count: int
+) -> bytes:
     sections = [
         run_section(run, f"run-{number}", _examples(run, count))
         for number, run in enumerate(runs, 1)
@@ -88,13 +93,16 @@ def _page(runs: Sequence[Run], results: Sequence[Glue], count: int) -> bytes:
         sections.insert(0, comparison(runs))
     if results:
         sections += glue_sections(results)
-    subjects = [*(run.name for run in runs), *(one.name for one in results)]
+    if tuned:
+        sections.insert(0, tuned_section(tuned))
+    subjects = [*(r.name for r in runs), *(g.name for g in results), *(t.name for t in tuned)]
     title = f"{', '.join(subjects)} – electrify report"
     heading = name(subjects[0])
-    if len(runs) == 1 and not results:
+    if len(runs) == 1 and not results and not tuned:
         intro, sections = paragraph(state(runs[0])), _promoted(sections[0])
     else:
-        heading, intro = _counted(runs, results), _states(runs)
+        intro = _states(runs)
+        heading = heading if len(subjects) == 1 else _counted(len(runs), len(results), len(tuned))
     return document(title, heading, intro, sections, heat_css() if runs else "")
 
 
@@ -105,13 +113,14 @@ def _promoted(section: Section) -> list[Section]:
     return [Section(text("At a glance"), loose), *inner]
 
 
-def _counted(runs: Sequence[Run], results: Sequence[Glue]) -> Html:
-    if len(results) == 1 and not runs:
-        return name(results[0].name)
-    kinds = [f"{len(runs)} run{'s' if len(runs) > 1 else ''}"] if runs else []
-    if results:
-        kinds.append(f"{len(results)} set{'s' if len(results) > 1 else ''} of GLUE results")
-    return text(" and ".join(kinds))
+def _counted(runs: int, results: int, tuned: int) -> Html:
+    kinds = (
+        (runs, "run", "runs"),
+        (results, "set of GLUE results", "sets of GLUE results"),
+        (tuned, "fine-tuned model", "fine-tuned models"),
+    )
+    said = [f"{count} {many if count > 1 else one}" for count, one, many in kinds if count]
+    return text(", ".join(said[:-1]) + " and " * (len(said) > 1) + said[-1])
 
 
 def _states(runs: Sequence[Run]) -> Html:

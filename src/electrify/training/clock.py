@@ -1,6 +1,12 @@
 """Wall-clock times of a run, for people; nothing that is trained depends on them."""
 
 import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 class Clock:
@@ -36,3 +42,50 @@ class Clock:
     def saved(self) -> None:
         """A save was begun."""
         self.last_save = time.monotonic()
+
+
+class Spent:
+    """Where the wall clock goes: on data, forward, backward, optimizer, evaluation, saving."""
+
+    IN_UPDATES = ("forward", "backward", "optimizer")
+    EVERY = 16
+    """Updates of which one is measured: on a GPU that means to wait for it, which costs time."""
+
+    def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
+        self.wait = wait
+        """Until the device has done what it was told."""
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.begun = time.monotonic()
+
+    @contextmanager
+    def on(self, what: str) -> Iterator[None]:
+        """Count the time inside as spent on something."""
+        self.wait()
+        begin = time.monotonic()
+        yield
+        self.wait()
+        self.seconds[what] += time.monotonic() - begin
+
+    def waiting(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The same items; the time they took to come was spent on data."""
+        iterator = iter(items)
+        while True:
+            begin = time.monotonic()
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            self.seconds["data"] += time.monotonic() - begin
+            yield item
+
+    def shares(self) -> dict[str, float]:
+        """Of all time since the beginning; updates are shared out as those that were measured."""
+        total = max(time.monotonic() - self.begun, 1e-9)
+        beside = {name: self.seconds[name] / total for name in ("data", "evaluation", "saving")}
+        measured = sum(self.seconds[name] for name in self.IN_UPDATES)
+        updates = 1 - sum(beside.values())
+        inside = {
+            name: self.seconds[name] / measured * updates if measured else 0.0
+            for name in self.IN_UPDATES
+        }
+        return {"data": beside.pop("data"), **inside, **beside}

@@ -153,6 +153,11 @@ class Engine:
 
         return broadcast_object_list([value])[0]
 
+    def finish(self) -> None:
+        """Wait for the device to have done what it was told."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def wait(self) -> None:
         """Wait for every process."""
         self.accelerator.wait_for_everyone()

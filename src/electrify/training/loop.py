@@ -13,7 +13,7 @@ from torch import nn
 from electrify.batches.loader import ahead
 from electrify.batches.random import key_of
 from electrify.training.checkpoint import NotSaved, Snapshot, Writer, snapshot
-from electrify.training.clock import Clock
+from electrify.training.clock import Clock, Spent
 from electrify.training.engine import Engine
 from electrify.training.evaluate import evaluate
 from electrify.training.guard import Action, Guard
@@ -94,6 +94,7 @@ class Training:
     """Takes back what was told after a step."""
     warn: Callable[[str], None] = to_stderr
     flops_per_step: float = 0.0
+    spent: Spent = field(default_factory=Spent)
     sums: Sums = field(default_factory=dict)
     """Since the last log line."""
     summed: int = 0
@@ -106,7 +107,8 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
     clock = Clock()
     if start and due(start, cadence.evaluate, cadence.steps):
         hold_out(run, start)  # a run that stopped between the save and the end of the evaluation
-    for step, batch in ahead(run.task.batches, range(start, cadence.steps), run.workers):
+    batches = ahead(run.task.batches, range(start, cadence.steps), run.workers)
+    for step, batch in run.spent.waiting(batches):
         if why := reason_to_stop(run, clock.longest):
             save(run, step)
             return Done(step, why)
@@ -128,10 +130,12 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
             log(run, step, clock)
         planned = due(step, cadence.save, cadence.steps) or step in cadence.save_at
         if planned or by_the_clock(run, clock, cadence):
-            save(run, step)
+            with run.spent.on("saving"):
+                save(run, step)
             clock.saved()
         if due(step, cadence.evaluate, cadence.steps):
-            hold_out(run, step)
+            with run.spent.on("evaluation"):
+                hold_out(run, step)
     return Done(max(start, cadence.steps), "")
 
 
@@ -170,6 +174,7 @@ def one_gradient(run: Training, step: int, batch: Any, may_move: May = NEVER) ->
         engine=run.engine,
         may_move=may_move,
         before=lambda number: seed_dropout(run.seed, step, cuts[number][0]),
+        spent=run.spent if step % Spent.EVERY == 0 else None,
     )
 
 

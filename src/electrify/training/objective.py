@@ -10,6 +10,7 @@ from torch import nn
 from electrify.batches.loader import Batch, Batches
 from electrify.batches.masking import Masking, most_slots
 from electrify.errors import UserError
+from electrify.models.fast import quicken
 from electrify.models.flops import flops_per_step
 from electrify.models.inputs import Inputs, Totals
 from electrify.models.mlm import MaskedLanguageModel
@@ -41,9 +42,17 @@ def vocabulary_of(tokenizer: LoadedTokenizer) -> Vocabulary:
     return Vocabulary(tokenizer.vocab_size, special.pad, special.cls, special.sep)
 
 
-def build_objective(recipe: Recipe, tokenizer: LoadedTokenizer) -> Objective:
+def build_objective(recipe: Recipe, vocabulary: Vocabulary, fast: bool = True) -> Objective:
     """The networks of a recipe with their starting weights, under its objective."""
-    vocabulary, objective = vocabulary_of(tokenizer), recipe.objective
+    objective = _built(recipe, vocabulary)
+    if fast:
+        for network in objective.networks.values():
+            quicken(network)
+    return objective
+
+
+def _built(recipe: Recipe, vocabulary: Vocabulary) -> Objective:
+    objective = recipe.objective
     sketch(recipe, vocabulary)  # which refuses what cannot be built, before memory is taken
     if objective.kind == "mlm":
         network, notes = build_masked_lm(recipe, vocabulary)

@@ -16,6 +16,7 @@ from electrify.training import checkpoint
 from electrify.training.bands import Metrics, sizes_of, verdict
 from electrify.training.budget import SET_BY_BUDGET, fit_to_budget
 from electrify.training.checkpoint import Policy, Writer
+from electrify.training.clock import Spent
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
@@ -109,10 +110,11 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         run.measured = engine.agreed(run.measured)
         if engine.first:
             print(_summary(recipe, run, objective, start), flush=True)
+        run.spent = Spent(engine.finish)
         done = train_to_the_end(run, folder.checkpoints, _cadence(recipe, settings), start)
         stop.finished = not done.why
     if engine.first:
-        _say_end(done, recipe, settings.out)
+        _say_end(done, recipe, settings.out, run.spent)
     # A launcher of many processes takes any other code for a crash, and starts them again.
     return EXIT_INTERRUPTED if done.why.startswith("SIG") and engine.world == 1 else 0
 
@@ -145,7 +147,7 @@ def _assembled(
     """Everything the loop moves, checked, with its starting weights; and the recipe it follows."""
     recipe = only_recipe(settings)
     tokenizer, shards = open_data(settings.data, recipe)
-    objective = build_objective(folder.with_own_sizes(recipe), tokenizer)
+    objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
     if settings.checkpoint_activations:
         for network in objective.networks.values():
             network.gradient_checkpointing_enable()
@@ -334,7 +336,9 @@ def _summary(recipe: Recipe, run: Training, objective: Objective, start: int) ->
     return "\n".join(lines)
 
 
-def _say_end(done: Done, recipe: Recipe, out: Path) -> None:
+def _say_end(done: Done, recipe: Recipe, out: Path, spent: Spent) -> None:
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in spent.shares().items())
+    print(f"time: {shares}")
     if done.why:
         print(f"stopped at step {done.step:,} ({done.why}) and saved; the same command goes on")
         return

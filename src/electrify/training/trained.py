@@ -13,7 +13,7 @@ from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training import checkpoint
 from electrify.training.checkpoint import Stored
 from electrify.training.folder import RunFolder
-from electrify.training.objective import Objective, build_objective
+from electrify.training.objective import Objective, build_objective, vocabulary_of
 from electrify.training.state import load_model
 
 NEWEST = -1
@@ -35,7 +35,7 @@ def load_trained(run: Path, step: int = NEWEST) -> Trained:
     recipe = folder.recipe
     chosen = _chosen(folder, step)
     tokenizer = tokenizers.load(folder.tokenizer)
-    objective = build_objective(folder.with_own_sizes(recipe), tokenizer)
+    objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
     tensors = load_file(chosen.folder / "model.safetensors")
     load_model(objective.model, tensors, str(chosen.folder))
     objective.model.eval()

@@ -1,0 +1,250 @@
+"""Pre-training steps beside what a user could pick instead: `python benchmarks/pretrain.py`.
+
+ours              the objective, the fast layers and the update of `electrify pretrain`
+electra-pytorch   that package's `Electra` round the same Hugging Face networks, as its README shows
+plain             a loop over transformers as people write it: logits at every place, Gumbel noise
+                  over all of them, AdamW
+sgemm             the matrix products of our step alone, as one large product of each shape takes
+
+All in one process, on the same batches of random tokens, with networks of the same sizes, tied
+embeddings and the same dropout, in rounds that change their order. `--memory` instead starts a
+process for each and reports how much its largest resident memory grew from before the networks.
+electra-pytorch is not among the project's dependencies: `pip install --no-deps electra-pytorch`.
+"""
+
+# B batch, L length, N slots a row, V vocabulary
+
+import argparse
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+
+import torch
+from side_by_side import measure, report, where
+from torch import nn
+
+from electrify import recipe as recipes
+from electrify.batches.masking import most_slots
+from electrify.models.inputs import Inputs, totals_of
+from electrify.models.pair import Vocabulary
+from electrify.recipe import Recipe
+from electrify.training.objective import build_objective, objective_flops
+from electrify.training.optim import build_optimizer
+from electrify.training.update import update
+
+VOCABULARY = Vocabulary(30_522, 0, 101, 102)
+MASK = 103
+Steps = Callable[[int], float]
+"""Takes so many steps and returns how many."""
+
+
+def main() -> None:
+    given = _asked()
+    recipe = sized(given)
+    if given.only:
+        before = peak()
+        RIVALS[given.only](recipe)(given.steps)
+        print(peak() - before)
+        return
+    names = [name for name in RIVALS if not (name == "electra-pytorch" and mlm(recipe))]
+    title = f"{given.recipe}, length {recipe.run.length}, batch {recipe.run.batch_size}, "
+    dropout = recipe.discriminator.config.get("hidden_dropout_prob", "the architecture's own")
+    print(f"{title}dropout {dropout}, {torch.get_num_threads()} threads, {where()}")
+    if given.memory:
+        grown = {name: memory(name) for name in names}
+        for name, bytes_ in grown.items():
+            print(f"{name:16} {bytes_ / 1e6:6.0f} MB  ours is {grown['ours'] / bytes_:.2f} of it")
+        return
+    rivals = {name: RIVALS[name](recipe) for name in names}
+    products = sgemm(recipe)
+    for run in rivals.values():
+        run(1)  # warm
+    rates = measure(
+        {
+            **{name: lambda run=run: run(given.steps) for name, run in rivals.items()},
+            "sgemm": lambda: products(given.steps),
+        },
+        given.rounds,
+    )
+    report(rates, "ours", "steps/s")
+    tokens = recipe.run.length * recipe.run.batch_size
+    for name in names:
+        shares = [a / b for a, b in zip(rates[name], rates["sgemm"], strict=True)]
+        print(f"{name:16} {tokens * median(rates[name]):6.0f} tokens/s, ", end="")
+        print(f"{median(shares):.0%} of the speed of its matrix products alone")
+
+
+def _asked() -> argparse.Namespace:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--recipe", default="electra-small")
+    asked.add_argument("--length", type=int, default=128)
+    asked.add_argument("--batch-size", type=int, default=32)
+    asked.add_argument("--dropout", type=float, default=0.1)
+    asked.add_argument("--steps", type=int, default=2, help="of each rival in a round")
+    asked.add_argument("--rounds", type=int, default=5)
+    asked.add_argument("--memory", action="store_true")
+    asked.add_argument("--only", help="this rival alone, and its growth of memory in bytes")
+    return asked.parse_args()
+
+
+def sized(given: argparse.Namespace) -> Recipe:
+    """A shipped recipe at another length, batch and dropout."""
+    recipe = recipes.load(given.recipe)
+    dropout = {"hidden_dropout_prob": given.dropout, "attention_probs_dropout_prob": given.dropout}
+    discriminator = replace(recipe.discriminator, config={**recipe.discriminator.config, **dropout})
+    generator = replace(recipe.generator, config={**recipe.generator.config, **dropout})
+    run = replace(recipe.run, length=given.length, batch_size=given.batch_size)
+    return replace(recipe, discriminator=discriminator, generator=generator, run=run)
+
+
+def mlm(recipe: Recipe) -> bool:
+    return recipe.objective.kind == "mlm"
+
+
+def batch(recipe: Recipe, step: int) -> Inputs:
+    """A full batch of random tokens with 15 % of its places chosen."""
+    rng = torch.Generator().manual_seed(step)
+    size, length = recipe.run.batch_size, recipe.run.length
+    slots = most_slots(recipe.objective.mask_rate, length)
+    ids_BL = torch.randint(1000, VOCABULARY.size, (size, length), generator=rng)
+    ids_BL[:, 0], ids_BL[:, -1] = VOCABULARY.cls, VOCABULARY.sep
+    positions_BN = torch.rand(size, length - 2, generator=rng).topk(slots).indices + 1
+    masked_BL = ids_BL.scatter(1, positions_BN, MASK)
+    uniforms_BN = torch.rand(size, slots, generator=rng)
+    ones_BL, types_BL = torch.ones_like(ids_BL), torch.zeros_like(ids_BL)
+    weights_BN = torch.ones(size, slots)
+    return Inputs(ids_BL, masked_BL, ones_BL, types_BL, positions_BN, weights_BN, uniforms_BN)
+
+
+def ours(recipe: Recipe) -> Steps:
+    objective = build_objective(recipe, VOCABULARY)
+    model = objective.model.train()
+    optimizer = build_optimizer(model, recipe.optimizer)
+
+    def run(steps: int) -> float:
+        for step in range(steps):
+            inputs = batch(recipe, step)
+            update(model, optimizer, [inputs], totals_of(inputs), 1e-5, 1.0)
+        return steps
+
+    return run
+
+
+def networks(recipe: Recipe) -> list[nn.Module]:
+    """The same networks without anything of ours in them, embeddings tied as recipes tie them."""
+    objective = build_objective(recipe, VOCABULARY, fast=False)
+    return [network.train() for network in objective.networks.values()]
+
+
+def trained(models: list[nn.Module], recipe: Recipe, loss_of: Callable[[Inputs], torch.Tensor]):
+    """Steps of AdamW on a loss."""
+    parameters = list({p for model in models for p in model.parameters()})
+    optimizer = torch.optim.AdamW(parameters, lr=1e-5, eps=1e-6, weight_decay=0.01)
+
+    def run(steps: int) -> float:
+        for step in range(steps):
+            loss_of(batch(recipe, step)).backward()
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        return steps
+
+    return run
+
+
+class Logits(nn.Module):
+    """A network that returns its logits alone, as electra-pytorch's README has it."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, ids_BL: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        return self.network(ids_BL).logits
+
+
+def electra_pytorch(recipe: Recipe) -> Steps:
+    from electra_pytorch import Electra
+
+    discriminator, generator = networks(recipe)
+    model = Electra(
+        Logits(generator),
+        Logits(discriminator),
+        mask_token_id=MASK,
+        pad_token_id=VOCABULARY.pad,
+        mask_prob=0.15,
+        mask_ignore_token_ids=[VOCABULARY.cls, VOCABULARY.sep],
+    )
+    return trained([model], recipe, lambda inputs: model(inputs.ids_BL).loss)
+
+
+def plain(recipe: Recipe) -> Steps:
+    models = networks(recipe)
+    entropy = nn.functional.cross_entropy
+
+    def masked_lm(inputs: Inputs, network: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen_BL = inputs.masked_BL == MASK
+        labels_BL = inputs.ids_BL.masked_fill(~chosen_BL, -100)
+        logits_BLV = network(inputs.masked_BL, attention_mask=inputs.attention_BL).logits
+        return logits_BLV, entropy(logits_BLV.flatten(0, 1), labels_BL.flatten())
+
+    def rtd(inputs: Inputs) -> torch.Tensor:
+        discriminator, generator = models
+        logits_BLV, generator_loss = masked_lm(inputs, generator)
+        with torch.no_grad():
+            noise_BLV = -torch.log(-torch.log(torch.rand_like(logits_BLV) + 1e-9) + 1e-9)
+            sampled_BL = (logits_BLV + noise_BLV).argmax(dim=-1)
+        ids_BL = torch.where(inputs.masked_BL == MASK, sampled_BL, inputs.ids_BL)
+        labels_BL = (ids_BL != inputs.ids_BL).float()
+        said_BL = discriminator(ids_BL, attention_mask=inputs.attention_BL).logits
+        loss = nn.functional.binary_cross_entropy_with_logits(said_BL.view_as(labels_BL), labels_BL)
+        return generator_loss + 50 * loss
+
+    if mlm(recipe):
+        return trained(models, recipe, lambda inputs: masked_lm(inputs, models[0])[1])
+    return trained(models, recipe, rtd)
+
+
+RIVALS: dict[str, Callable[[Recipe], Steps]] = {
+    "ours": ours,
+    "electra-pytorch": electra_pytorch,
+    "plain": plain,
+}
+
+
+def sgemm(recipe: Recipe) -> Steps:
+    """Products as large as those of the widest network, for as many operations as a step has."""
+    objective = build_objective(recipe, VOCABULARY)
+    flops = objective_flops(objective, recipe)
+    rows = recipe.run.length * recipe.run.batch_size
+    config = next(iter(objective.networks.values())).config
+    wide = getattr(config, "intermediate_size", 4 * config.hidden_size)
+    a, b = torch.randn(rows, config.hidden_size), torch.randn(config.hidden_size, wide)
+    out = torch.empty(rows, wide)
+    times = max(1, round(flops / (2 * rows * config.hidden_size * wide)))
+
+    def run(steps: int) -> float:
+        for _ in range(times * steps):
+            torch.mm(a, b, out=out)
+        return steps
+
+    return run
+
+
+def peak() -> int:
+    """The largest resident memory so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def memory(name: str) -> int:
+    """By how much the memory of a process of its own grows."""
+    command = [sys.executable, *sys.argv, "--only", name]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+if __name__ == "__main__":
+    main()

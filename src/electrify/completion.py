@@ -1,0 +1,101 @@
+"""`electrify completion bash`: a script with which the shell completes commands and options.
+
+Options are read from the commands' own help, so the script never knows another set of them.
+"""
+
+import io
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+from electrify import recipe
+from electrify.cli import COMMANDS, main
+from electrify.corpora.corpus import KINDS
+
+OPTION = re.compile(r"^\W*(--[a-z][a-z0-9.-]*)(?: \{([^}]+)\})?", re.MULTILINE)
+WITH_RECIPE = ("pretrain", "plan")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Print a script for a shell: put `eval "$(electrify completion bash)"` into ~/.bashrc."""
+
+    shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional] = "bash"
+    """Which one; for fish: electrify completion fish > ~/.config/fish/completions/electrify.fish"""
+
+
+def completion(settings: Completion) -> None:
+    """Print the script."""
+    words = dict(words_after())
+    print(fish(words) if settings.shell == "fish" else bash(words, settings.shell == "zsh"))
+
+
+def words_after() -> Iterator[tuple[str, list[str]]]:
+    """What may follow a command, or a command and its first argument."""
+    yield "", [name for name in COMMANDS if " " not in name]
+    for name in COMMANDS:
+        if name in WITH_RECIPE:
+            yield name, [*recipe.names(), *options(name, "tiny")]
+        elif name == "corpus":
+            yield name, list(KINDS)
+            for kind in KINDS:
+                yield f"{name} {kind}", options(name, kind)
+        else:
+            below = [n.removeprefix(f"{name} ") for n in COMMANDS if n.startswith(f"{name} ")]
+            yield name, below + options(*name.split())
+
+
+def options(*command: str) -> list[str]:
+    """The options of a command, from its help."""
+    said = io.StringIO()
+    with redirect_stdout(said), suppress(SystemExit):
+        main([*command, "--help"])
+    found = [option for option, _ in OPTION.findall(said.getvalue())]
+    return list(dict.fromkeys(option for option in found if not option.startswith("--tyro")))
+
+
+def bash(words: Mapping[str, list[str]], zsh: bool = False) -> str:
+    """For bash, and for zsh, which can take bash's; files where no word fits."""
+    cases = [
+        f'        "{command}") words="{" ".join(some)}" ;;'
+        for command, some in sorted(words.items(), key=lambda item: -len(item[0]))
+        if command
+    ]
+    two, one = ([c for c in cases if (" " in c.split(")")[0].strip()) is n] for n in (True, False))
+    return "\n".join(
+        [
+            *(["autoload -U +X bashcompinit && bashcompinit"] if zsh else []),
+            "_electrify() {",
+            f'    local words="{" ".join(words[""])}"',
+            '    if ((COMP_CWORD > 1)); then case "${COMP_WORDS[1]}" in',
+            *one,
+            "    esac; fi",
+            '    if ((COMP_CWORD > 2)); then case "${COMP_WORDS[1]} ${COMP_WORDS[2]}" in',
+            *two,
+            "    esac; fi",
+            '    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))',
+            "}",
+            "complete -o default -F _electrify electrify",
+        ]
+    )
+
+
+def fish(words: Mapping[str, list[str]]) -> str:
+    """For fish."""
+    lines = [
+        f"complete -c electrify -n __fish_use_subcommand -f -a {name} -d '{COMMANDS[name].says}'"
+        for name in words[""]
+    ]
+    for command, some in words.items():
+        if command:
+            seen = " && ".join(f"__fish_seen_subcommand_from {part}" for part in command.split())
+            lines += [
+                f"complete -c electrify -n '{seen}' "
+                + (f"-l {word[2:]}" if word.startswith("--") else f"-a {word}")
+                for word in some
+            ]
+    return "\n".join(line.replace("one's", "your") for line in lines)

@@ -1,0 +1,57 @@
+"""Dropout for processors: as torch's, an order of magnitude faster, and nothing kept for backward.
+
+torch draws the coins of a processor one after another, in one thread, and keeps them. Here one
+number is drawn from torch's generator, and seeds a stream (SFC64) of sixteen bits for each coin:
+so dropout still follows `torch.manual_seed`, the coins are drawn again for the gradient instead of
+kept, and a rate is right to 1 in 65,536.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+STATES = 1 << 16
+
+
+def draw_seed() -> int:
+    """A seed for one use of dropout, from torch's generator."""
+    return int(torch.randint(1 << 62, ()))
+
+
+def coins(seed: int, rate: float, count: int) -> Tensor:
+    """0 where a number is dropped, 1 / (1 - rate) where it stays."""
+    words = np.random.SFC64(seed).random_raw((count + 3) // 4)
+    states = torch.from_numpy(words.view(np.int16))[:count]
+    dropped = round(rate * STATES)
+    kept = torch.empty(count)
+    torch.ge(states, dropped - STATES // 2, out=kept)
+    return kept.mul_(STATES / (STATES - dropped))
+
+
+class Dropped(torch.autograd.Function):
+    """Numbers, some of them dropped."""
+
+    @staticmethod
+    def forward(ctx, numbers: Tensor, rate: float) -> Tensor:  # type: ignore[no-untyped-def]
+        """Drop and scale."""
+        ctx.seed, ctx.rate = draw_seed(), rate
+        return numbers * _coins_like(numbers, ctx.seed, rate)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        """The same places, drawn again."""
+        return gradient * _coins_like(gradient, ctx.seed, ctx.rate), None
+
+
+def _coins_like(numbers: Tensor, seed: int, rate: float) -> Tensor:
+    return coins(seed, rate, numbers.numel()).view(numbers.shape).to(numbers.dtype)
+
+
+class QuickDropout(nn.Dropout):
+    """`nn.Dropout` on a processor; elsewhere, and where it does nothing, the same as that."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop while training."""
+        if not self.training or self.p == 0 or input.device.type != "cpu":
+            return super().forward(input)
+        return Dropped.apply(input, self.p)  # type: ignore[no-any-return,no-untyped-call]

@@ -1,0 +1,61 @@
+"""A labelled task that needs no download: which package does a docstring come from?"""
+
+import csv
+import hashlib
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+from electrify.commit import committed, read_manifest
+from electrify.corpora.document import documents_at
+from electrify.errors import UserError
+
+SHORTEST = 80
+"""Characters that a text has at least: shorter ones say nothing."""
+
+
+class PackageTask(NamedTuple):
+    """How large the task is."""
+
+    packages: int = 8
+    train: int = 32
+    """Texts of each package to learn from."""
+    dev: int = 60
+    """Texts of each package to measure on."""
+
+
+SIZE = PackageTask()
+
+
+def write_task(docs: Path, out: Path, size: PackageTask = SIZE) -> tuple[Path, Path]:
+    """Write train.tsv and dev.tsv from documents that know their package.
+
+    The packages with most text are taken, and as many texts of each, chosen by a hash of their
+    names: the same documents always give the same task, and no text is in both files.
+    """
+    by_package: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    count = read_manifest(docs, "documents")["documents"]
+    for document in documents_at(docs, range(count)):
+        if document.label and len(document.text) >= SHORTEST:
+            place = hashlib.sha256(document.id.encode()).hexdigest()
+            by_package[document.label].append((place, " ".join(document.text.split())))
+    wanted = size.train + size.dev
+    largest = sorted(by_package, key=lambda name: (-len(by_package[name]), name))
+    chosen = [name for name in largest if len(by_package[name]) >= wanted][: size.packages]
+    if len(chosen) < 2:
+        raise UserError(
+            "too few packages with docstrings for a task",
+            got=f"{len(chosen)} with {wanted} texts or more",
+            fix="install some packages, such as numpy and torch, beside electrify",
+        )
+    files = out / "train.tsv", out / "dev.tsv"
+    parts: tuple[list[tuple[str, str]], list[tuple[str, str]]] = [], []
+    for name in chosen:
+        texts = [text for _, text in sorted(by_package[name])[:wanted]]
+        for rows, some in zip(parts, (texts[: size.train], texts[size.train :]), strict=True):
+            rows += [(text, name) for text in some]
+    out.mkdir(parents=True, exist_ok=True)
+    for file, rows in zip(files, parts, strict=True):
+        with committed(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as f:
+            csv.writer(f, delimiter="\t", lineterminator="\n").writerows([("text", "label"), *rows])
+    return files

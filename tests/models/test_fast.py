@@ -1,0 +1,164 @@
+"""The fast path: the same numbers with dropout off, the same distribution with it on."""
+
+# B batch, L length, A = batch × heads
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.models.test_architectures import EACH
+from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
+from torch import nn
+
+from electrify.models import attention
+from electrify.models.attention import Attended
+from electrify.models.dropout import QuickDropout, coins, draw_seed
+from electrify.models.fast import quicken
+from electrify.models.inputs import totals_of
+from electrify.recipe import Recipe, Run
+from electrify.training.objective import build_objective
+
+
+def short(architecture: str) -> Recipe:
+    """A tiny pair for short texts: some architectures count places from past that of padding."""
+    return replace(tiny_recipe(architecture), run=Run(init="huggingface", length=32))
+
+
+def dropping(architecture: str) -> Recipe:
+    """A tiny pair with dropout wherever it has it."""
+    recipe = short(architecture)
+    fields = {
+        name: 0.1 if "dropout" in name else value
+        for name, value in recipe.discriminator.config.items()
+    }
+    return replace(recipe, discriminator=replace(recipe.discriminator, config=fields))
+
+
+def losses_and_gradients(objective, inputs):
+    loss, _ = objective.model(inputs, totals_of(inputs))
+    loss.backward()
+    norm = sum(float(p.grad.norm()) for p in objective.model.parameters() if p.grad is not None)
+    return float(loss.detach()), norm
+
+
+@pytest.mark.parametrize("architecture", EACH)
+def test_without_dropout_losses_and_gradients_are_those_of_the_plain_path(architecture):
+    inputs = tiny_inputs(padding=6)
+    found = []
+    for fast in (True, False):
+        objective = build_objective(short(architecture), VOCABULARY, fast=fast)
+        objective.model.eval()
+        found.append(losses_and_gradients(objective, inputs))
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["electra", "bert", "roberta", "albert"])
+def test_with_dropout_the_mean_of_many_losses_is_that_of_the_plain_path(architecture):
+    inputs, means, deviations = tiny_inputs(padding=6), [], []
+    for fast in (True, False):
+        objective = build_objective(dropping(architecture), VOCABULARY, fast=fast)
+        objective.model.train()
+        assert any(isinstance(m, QuickDropout) for m in objective.model.modules()) is fast
+        torch.manual_seed(1)
+        with torch.no_grad():
+            losses = [float(objective.model(inputs, totals_of(inputs))[0]) for _ in range(200)]
+        drawn = torch.tensor(losses)
+        means.append(float(drawn.mean()))
+        deviations.append(float(drawn.std()))
+    assert means[0] == pytest.approx(means[1], abs=5 * deviations[1] / 200**0.5)
+    assert deviations[0] == pytest.approx(deviations[1], rel=0.3)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.003])
+def test_coins_fall_as_often_as_they_should_and_independently(rate):
+    count = 1_000_000
+    drawn = coins(7, rate, count)
+    kept = drawn > 0
+    assert torch.unique(drawn).tolist() == pytest.approx([0, 1 / (1 - rate)], rel=1e-4)
+    wrong = 5 * (rate * (1 - rate) / count) ** 0.5
+    assert float(kept.float().mean()) == pytest.approx(1 - rate, abs=wrong)
+    for apart in (1, 2, 3, 4, 256, 1024):  # within a word of the stream, and a row further
+        both = (kept[apart:] & kept[:-apart]).float().mean()
+        assert float(both) == pytest.approx((1 - rate) ** 2, abs=2 * wrong)
+    other = coins(8, rate, count) > 0
+    assert float((kept & other).float().mean()) == pytest.approx((1 - rate) ** 2, abs=2 * wrong)
+
+
+def test_the_gradient_is_dropped_where_the_numbers_were():
+    drop, numbers = QuickDropout(0.3), torch.ones(50, 33, requires_grad=True)
+    dropped = drop(numbers)
+    dropped.sum().backward()
+    assert torch.equal(numbers.grad, dropped)
+    assert 0 < int((dropped == 0).sum()) < numbers.numel()
+
+
+def test_dropout_follows_the_seed_of_torch_and_rests_in_evaluation():
+    drop, numbers = QuickDropout(0.5), torch.ones(1000)
+    torch.manual_seed(3)
+    first, second = drop(numbers), drop(numbers)
+    torch.manual_seed(3)
+    assert torch.equal(drop(numbers), first)
+    assert not torch.equal(first, second)
+    assert drop.eval()(numbers) is numbers
+    assert drop.train()(numbers.bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("cached", [1 << 18, 5 * 40 * 40, 1])
+def test_attention_and_its_gradients_are_those_of_the_formula(padded, cached, monkeypatch):
+    monkeypatch.setattr(attention, "CACHED", cached)
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(3, 4, 40, 16, requires_grad=True) for _ in range(3))
+    mask = torch.ones(3, 1, 40, 40, dtype=torch.bool)
+    mask[1, :, :, 30:] = not padded
+    torch.manual_seed(5)
+    found = Attended.apply(query, key, value, mask if padded else None, 0.25, 0.1)
+    torch.manual_seed(5)
+    seed, few = draw_seed(), max(1, cached // (40 * 40))
+    chances = (query @ key.mT * 0.25).masked_fill(~mask, -1e30).softmax(-1).flatten(0, 1)
+    kept_ALL = torch.cat(
+        [
+            coins(seed + number, 0.1, len(chances[start : start + few]) * 1600).view(-1, 40, 40)
+            for number, start in enumerate(range(0, 12, few))
+        ]
+    )
+    expected = ((chances * kept_ALL) @ value.flatten(0, 1)).view_as(found)
+    torch.testing.assert_close(found, expected)
+    towards = torch.randn_like(found)
+    ours = torch.autograd.grad(found, (query, key, value), towards)
+    theirs = torch.autograd.grad(expected, (query, key, value), towards)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_activations_that_are_computed_twice_are_dropped_alike():
+    inputs, found = tiny_inputs(padding=6), []
+    for twice in (False, True):
+        objective = build_objective(dropping("bert"), VOCABULARY)
+        objective.model.train()
+        if twice:
+            for network in objective.networks.values():
+                network.gradient_checkpointing_enable()
+        torch.manual_seed(2)
+        found.append(losses_and_gradients(objective, inputs))
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+def test_what_is_saved_is_plain(tmp_path):
+    objective = build_objective(short("electra"), VOCABULARY)
+    network = objective.networks["discriminator"]
+    network.save_pretrained(tmp_path)
+    assert "quick" not in json.dumps(json.loads((tmp_path / "config.json").read_text()))
+    plain = type(network).from_pretrained(tmp_path)
+    assert any(type(module) is nn.Dropout for module in plain.modules())
+
+
+def test_other_kinds_of_dropout_stay_as_they_are():
+    class Mine(nn.Dropout):
+        pass
+
+    network = nn.Module()
+    network.drop, network.config = Mine(0.1), type("C", (), {"_attn_implementation": "eager"})()
+    quicken(network)
+    assert type(network.drop) is Mine

@@ -1,0 +1,26 @@
+"""`--json`: the result alone on standard output, for scripts."""
+
+import json
+
+import pytest
+
+
+@pytest.mark.parametrize("command", [["recipes"], ["recipes", "check", "tiny"]])
+def test_recipes(electrify, command):
+    found = json.loads(electrify(*command, "--json").stdout)
+    assert "ModernBERT" in found["tiny"]
+
+
+def test_prepare_returns_its_manifest_and_talks_on_the_other_stream(
+    electrify, docs, vocab, tmp_path
+):
+    command = ("prepare", docs, "--tokenizer", vocab, "--length", 32, "--out", tmp_path / "shards")
+    done = electrify(*command, "--json")
+    assert json.loads(done.stdout)["splits"]["train"]["examples"] > 0
+    assert "validation" in done.stderr
+    assert json.loads(electrify(*command, "--json").stdout) == json.loads(done.stdout)
+
+
+def test_commands_without_a_table_do_not_take_it(electrify, docs, vocab, tmp_path):
+    tokenizer = ("tokenizer", docs, "--out", tmp_path / "tokenizer")
+    assert "--json" in electrify(*tokenizer, "--json", code=2).stderr
