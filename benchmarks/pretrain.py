@@ -6,9 +6,9 @@ plain             a loop over transformers as people write it: logits at every p
                   over all of them, AdamW
 sgemm             the matrix products of our step alone, as one large product of each shape takes
 
-All in one process, on the same batches of random tokens, with networks of the same sizes, tied
-embeddings and the same dropout, in rounds that change their order. `--memory` instead starts a
-process for each and reports how much its largest resident memory grew from before the networks.
+Each in a process that waits for its turn, on the same batches of random tokens, with networks of
+the same sizes, tied embeddings and the same dropout, in rounds that change their order; memory is
+by how much the largest resident memory of its process grew from before the networks.
 electra-pytorch is not among the project's dependencies: `pip install --no-deps electra-pytorch`.
 """
 
@@ -16,11 +16,11 @@ electra-pytorch is not among the project's dependencies: `pip install --no-deps 
 
 import argparse
 import resource
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing import Pipe, get_context
 from statistics import median
+from typing import Any
 
 import torch
 from side_by_side import measure, report, where
@@ -28,6 +28,7 @@ from torch import nn
 
 from electrify import recipe as recipes
 from electrify.batches.masking import most_slots
+from electrify.models.fast import keep_memory
 from electrify.models.inputs import Inputs, totals_of
 from electrify.models.pair import Vocabulary
 from electrify.recipe import Recipe
@@ -44,37 +45,53 @@ Steps = Callable[[int], float]
 def main() -> None:
     given = _asked()
     recipe = sized(given)
-    if given.only:
-        before = peak()
-        RIVALS[given.only](recipe)(given.steps)
-        print(peak() - before)
-        return
     names = [name for name in RIVALS if not (name == "electra-pytorch" and mlm(recipe))]
-    title = f"{given.recipe}, length {recipe.run.length}, batch {recipe.run.batch_size}, "
-    dropout = recipe.discriminator.config.get("hidden_dropout_prob", "the architecture's own")
-    print(f"{title}dropout {dropout}, {torch.get_num_threads()} threads, {where()}")
-    if given.memory:
-        grown = {name: memory(name) for name in names}
-        for name, bytes_ in grown.items():
-            print(f"{name:16} {bytes_ / 1e6:6.0f} MB  ours is {grown['ours'] / bytes_:.2f} of it")
-        return
-    rivals = {name: RIVALS[name](recipe) for name in names}
-    products = sgemm(recipe)
-    for run in rivals.values():
-        run(1)  # warm
+    dropout = recipe.discriminator.config["hidden_dropout_prob"]
+    print(f"{given.recipe}, length {recipe.run.length}, batch {recipe.run.batch_size}, ", end="")
+    print(f"dropout {dropout}, {torch.get_num_threads()} threads, {where()}")
+    rivals = {name: Rival(name, given) for name in names}
     rates = measure(
-        {
-            **{name: lambda run=run: run(given.steps) for name, run in rivals.items()},
-            "sgemm": lambda: products(given.steps),
-        },
+        {name: lambda rival=rival: rival.run(given.steps) for name, rival in rivals.items()},
         given.rounds,
     )
     report(rates, "ours", "steps/s")
+    grown = {name: rival.end() for name, rival in rivals.items()}
     tokens = recipe.run.length * recipe.run.batch_size
-    for name in names:
+    for name in names[:-1]:
         shares = [a / b for a, b in zip(rates[name], rates["sgemm"], strict=True)]
         print(f"{name:16} {tokens * median(rates[name]):6.0f} tokens/s, ", end="")
-        print(f"{median(shares):.0%} of the speed of its matrix products alone")
+        print(f"{median(shares):.0%} of the speed of its matrix products alone; ", end="")
+        print(f"{grown[name] / 1e6:,.0f} MB, of which ours is {grown['ours'] / grown[name]:.2f}")
+
+
+class Rival:
+    """A program in a process of its own, which waits until it is its turn."""
+
+    def __init__(self, name: str, given: argparse.Namespace) -> None:
+        here, there = Pipe()
+        process = get_context("spawn").Process(target=_turns, args=(name, given, there))
+        process.start()
+        self.pipe = here
+        self.pipe.recv()  # it is warm
+
+    def run(self, steps: int) -> float:
+        """Take so many steps."""
+        self.pipe.send(steps)
+        return float(self.pipe.recv())
+
+    def end(self) -> int:
+        """By how many bytes its memory grew."""
+        self.pipe.send(0)
+        return int(self.pipe.recv())
+
+
+def _turns(name: str, given: argparse.Namespace, pipe: Any) -> None:
+    before = peak()
+    run = RIVALS[name](sized(given))
+    pipe.send(run(1))
+    while steps := pipe.recv():
+        pipe.send(run(steps))
+    pipe.send(peak() - before)
 
 
 def _asked() -> argparse.Namespace:
@@ -85,8 +102,6 @@ def _asked() -> argparse.Namespace:
     asked.add_argument("--dropout", type=float, default=0.1)
     asked.add_argument("--steps", type=int, default=2, help="of each rival in a round")
     asked.add_argument("--rounds", type=int, default=5)
-    asked.add_argument("--memory", action="store_true")
-    asked.add_argument("--only", help="this rival alone, and its growth of memory in bytes")
     return asked.parse_args()
 
 
@@ -120,6 +135,7 @@ def batch(recipe: Recipe, step: int) -> Inputs:
 
 
 def ours(recipe: Recipe) -> Steps:
+    keep_memory()
     objective = build_objective(recipe, VOCABULARY)
     model = objective.model.train()
     optimizer = build_optimizer(model, recipe.optimizer)
@@ -209,13 +225,6 @@ def plain(recipe: Recipe) -> Steps:
     return trained(models, recipe, rtd)
 
 
-RIVALS: dict[str, Callable[[Recipe], Steps]] = {
-    "ours": ours,
-    "electra-pytorch": electra_pytorch,
-    "plain": plain,
-}
-
-
 def sgemm(recipe: Recipe) -> Steps:
     """Products as large as those of the widest network, for as many operations as a step has."""
     objective = build_objective(recipe, VOCABULARY)
@@ -240,11 +249,12 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def memory(name: str) -> int:
-    """By how much the memory of a process of its own grows."""
-    command = [sys.executable, *sys.argv, "--only", name]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
+RIVALS: dict[str, Callable[[Recipe], Steps]] = {
+    "ours": ours,
+    "electra-pytorch": electra_pytorch,
+    "plain": plain,
+    "sgemm": sgemm,
+}
 
 if __name__ == "__main__":
     main()

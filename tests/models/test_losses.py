@@ -17,13 +17,18 @@ from torch import nn
 
 from electrify.models import rtd, sampling
 from electrify.models.inputs import Inputs, totals_of
-from electrify.models.mlm import MaskedLanguageModel
+from electrify.models.mlm import CrossEntropy, MaskedLanguageModel
 from electrify.models.pair import build_masked_lm, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
 
 FOLDER = Path(__file__).parent.parent / "golden"
 GOLDEN = json.loads((FOLDER / "formulas.json").read_text())
 REPEATS = dict(np.load(FOLDER / "scatter_repeats.npz"))
+
+
+def chances(logits: torch.Tensor) -> torch.Tensor:
+    """As `mlm.predict` gives them: in float32, whatever the logits are in."""
+    return torch.softmax(logits.float(), dim=-1)
 
 
 def fits_softmax(sampled: torch.Tensor, logits: torch.Tensor) -> bool:
@@ -44,7 +49,7 @@ def test_inverse_cdf_has_the_distribution_of_the_softmax(vocabulary, dtype):
     draw = torch.Generator().manual_seed(0)
     logits = (2 * torch.randn(vocabulary, generator=draw)).to(dtype)
     uniforms = torch.rand(100_000, generator=draw)
-    sampled = sampling.inverse_cdf(logits.expand(len(uniforms), -1), uniforms)
+    sampled = sampling.inverse_cdf(chances(logits).expand(len(uniforms), -1), uniforms)
     assert fits_softmax(sampled, logits)
     assert not fits_softmax(sampled, 1.1 * logits), "the test is sharp enough"
 
@@ -54,10 +59,10 @@ def test_gumbel_max_has_the_distribution_of_the_softmax(dtype):
     draw = torch.Generator().manual_seed(0)
     logits = (2 * torch.randn(5, generator=draw)).to(dtype)
     noise = sampling.gumbel_noise(torch.rand(100_000, 5, generator=draw))
-    sampled = sampling.gumbel_max(logits.expand(len(noise), -1), noise)
+    sampled = sampling.gumbel_max(chances(logits).expand(len(noise), -1), noise)
     assert fits_softmax(sampled, logits)
     assert not fits_softmax(sampled, 1.1 * logits), "the test is sharp enough"
-    near = torch.tensor([[8.0, 8.0]], dtype=dtype), torch.tensor([[0.001, 0.002]])
+    near = chances(torch.tensor([[8.0, 8.0]], dtype=dtype)), torch.tensor([[0.001, 0.002]])
     assert sampling.gumbel_max(*near).item() == 1, "16 bits would not tell them apart"
 
 
@@ -67,13 +72,25 @@ def test_inverse_cdf_is_the_naive_one_and_holds_at_the_edges():
     uniforms = torch.rand(400, generator=draw)
     cumulative = torch.softmax(logits.double(), -1).cumsum(-1)
     naive = (cumulative < uniforms.double().unsqueeze(1)).sum(-1)
-    assert (sampling.inverse_cdf(logits, uniforms) == naive).float().mean() > 0.995
+    assert (sampling.inverse_cdf(chances(logits), uniforms) == naive).float().mean() > 0.995
     certain = torch.full((3, 300), -1e9)
     certain[:, 299] = 0.0
     edges = torch.tensor([1e-12, 0.5, 1.0])  # a number just below 1 is 1 in float32
-    assert sampling.inverse_cdf(certain, edges).tolist() == [299, 299, 299]
+    assert sampling.inverse_cdf(chances(certain), edges).tolist() == [299, 299, 299]
     certain[:, 299], certain[:, 0] = -1e9, 0.0
-    assert sampling.inverse_cdf(certain, edges).tolist() == [0, 0, 0]
+    assert sampling.inverse_cdf(chances(certain), edges).tolist() == [0, 0, 0]
+
+
+def test_cross_entropy_and_its_gradient_are_those_of_torch():
+    torch.manual_seed(0)
+    logits = (5 * torch.randn(40, 300)).requires_grad_()
+    original, shares = torch.randint(0, 300, (40,)), torch.rand(40)
+    loss, said = CrossEntropy.apply(logits, original, shares)
+    torch.testing.assert_close(said, chances(logits).detach())
+    expected = (nn.functional.cross_entropy(logits, original, reduction="none") * shares).sum()
+    torch.testing.assert_close(loss, expected)
+    [gradient] = torch.autograd.grad(3 * loss, logits)
+    torch.testing.assert_close(gradient, torch.autograd.grad(3 * expected, logits)[0])
 
 
 def test_gumbel_noise_is_finite_as_officially():
@@ -85,9 +102,9 @@ def test_gumbel_noise_is_finite_as_officially():
 
 def test_temperature_and_disallow_correct():
     logits, original = torch.randn(50, 20), torch.randint(0, 20, (50,))
-    cold = sampling.adjusted(logits, 1e-3, original, False)
+    cold = sampling.adjusted(chances(logits), 1e-3, original, False)
     assert torch.equal(sampling.inverse_cdf(cold, torch.rand(50)), logits.argmax(-1))
-    other = sampling.adjusted(logits, 1.0, original, True)
+    other = sampling.adjusted(chances(logits), 1.0, original, True)
     assert not torch.any(sampling.inverse_cdf(other, torch.rand(50)) == original)
 
 
@@ -206,8 +223,8 @@ def test_samples_are_drawn_and_losses_taken_in_float32_under_autocast(noise, mon
     heads = {"generator": pair.generator, "discriminator": pair.discriminator}
     for name, network in heads.items():
         network.register_forward_hook(lambda m, a, o, name=name: seen.update({name: o.logits.dtype}))  # fmt: skip
-    softmax = torch.softmax
-    monkeypatch.setattr(torch, "softmax", lambda t, dim: seen.update(drawn=t.dtype) or softmax(t, dim))  # fmt: skip
+    draw = sampling.inverse_cdf
+    monkeypatch.setattr(sampling, "inverse_cdf", lambda t, u: seen.update(drawn=t.dtype) or draw(t, u))  # fmt: skip
     gumbel = torch.zeros(inputs.positions_BN.numel(), VOCABULARY.size) if noise else None
     with torch.autocast("cpu", torch.bfloat16):
         loss, sums = model(inputs, totals_of(inputs), noise_MV=gumbel)

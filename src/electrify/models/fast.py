@@ -3,6 +3,8 @@
 Nothing of it has weights: what is saved and exported is plain Hugging Face.
 """
 
+import ctypes
+import platform
 from typing import Any
 
 from torch import nn
@@ -24,3 +26,17 @@ def quicken(network: Any) -> None:
                 setattr(module, name, QuickDropout(child.p))
     if network.config._attn_implementation == "sdpa":
         network.set_attn_implementation(attention.NAME)
+
+
+def keep_memory() -> None:
+    """Let the C library keep freed memory, for steps that need as much again at once.
+
+    By default it gives back every large piece, and the system then clears each page once more.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h

@@ -4,6 +4,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from electrify.models.gather import flat_rows, head_only_on
@@ -15,7 +16,8 @@ EPSILON = 1e-6  # google-research/electra adds it to the number of slots and of 
 class Prediction(NamedTuple):
     """What a masked-LM says of the slots of a batch."""
 
-    logits_MV: Tensor
+    chances_MV: Tensor
+    """Of every token, in float32, without gradient; gone after the backward pass."""
     original_M: Tensor
     weights_M: Tensor
     loss: Tensor
@@ -23,7 +25,7 @@ class Prediction(NamedTuple):
 
     def sums(self) -> dict[str, Tensor]:
         """Counts for the metrics, which add up over micro-batches and processes."""
-        correct_M = self.logits_MV.detach().argmax(dim=-1) == self.original_M
+        correct_M = self.chances_MV.argmax(dim=-1) == self.original_M
         return {
             "slots": self.weights_M.sum(),
             "generator_correct": (correct_M * self.weights_M).sum(),
@@ -31,16 +33,47 @@ class Prediction(NamedTuple):
 
 
 def predict(model: nn.Module, inputs: Inputs, totals: Totals) -> Prediction:
-    """Logits for the slots alone, and the loss in float32."""
+    """Chances for the slots alone, and the loss in float32."""
     length = inputs.ids_BL.shape[1]
     rows_M = flat_rows(inputs.positions_BN, length)
     with head_only_on(model, rows_M):
-        logits_MV = call(model, inputs.masked_BL, inputs).logits[0]
+        logits_MV = call(model, inputs.masked_BL, inputs).logits.squeeze(0)
     original_M = inputs.ids_BL.gather(1, inputs.positions_BN).flatten()
     weights_M = inputs.weights_BN.flatten()
-    losses_M = nn.functional.cross_entropy(logits_MV.float(), original_M, reduction="none")
-    loss = (losses_M * weights_M).sum() / (totals.slots + EPSILON)
-    return Prediction(logits_MV, original_M, weights_M, loss)
+    shares_M = weights_M / (totals.slots + EPSILON)
+    loss, chances_MV = CrossEntropy.apply(logits_MV.float(), original_M, shares_M)  # type: ignore[no-untyped-call]
+    return Prediction(chances_MV, original_M, weights_M, loss)
+
+
+class CrossEntropy(torch.autograd.Function):
+    """A weighted sum of cross-entropies, and the chances, in one table of the vocabulary's size.
+
+    torch's own would hold the log-chances, their gradient and the logits' at once, and sampling
+    would make the chances once more.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[no-untyped-def]
+        ctx,
+        logits_MV: Tensor,
+        original_M: Tensor,
+        shares_M: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The loss, and the table, which becomes the chances once the loss is read off."""
+        table_MV = torch.log_softmax(logits_MV, dim=-1)
+        loss = -(table_MV.gather(1, original_M.unsqueeze(1)).squeeze(1) * shares_M).sum()
+        chances_MV = table_MV.exp_()
+        ctx.mark_non_differentiable(chances_MV)
+        ctx.chances_MV, ctx.original_M, ctx.shares_M = chances_MV, original_M, shares_M
+        return loss, chances_MV
+
+    @staticmethod
+    def backward(ctx, to_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
+        """Chances less the truth, in the place of the chances."""
+        shares_M1 = (ctx.shares_M * to_loss).unsqueeze(1)
+        gradient_MV = ctx.chances_MV.mul_(shares_M1)
+        gradient_MV.scatter_add_(1, ctx.original_M.unsqueeze(1), -shares_M1)
+        return gradient_MV, None, None
 
 
 class MaskedLanguageModel(nn.Module):

@@ -54,16 +54,16 @@ class ReplacedTokenDetection(nn.Module):
         by its uniform number.
         """
         prediction = predict(self.generator, inputs, totals)
-        logits_MV = sampling.adjusted(
-            prediction.logits_MV,
+        chances_MV = sampling.adjusted(
+            prediction.chances_MV,
             self.weights.temperature,
             prediction.original_M,
             self.weights.disallow_correct,
         )
         if noise_MV is None:
-            sampled_M = sampling.inverse_cdf(logits_MV, inputs.uniforms_BN.flatten())
+            sampled_M = sampling.inverse_cdf(chances_MV, inputs.uniforms_BN.flatten())
         else:
-            sampled_M = sampling.gumbel_max(logits_MV, noise_MV)
+            sampled_M = sampling.gumbel_max(chances_MV, noise_MV)
         corrupted = corrupt(inputs, sampled_M.view_as(inputs.positions_BN))
         logits_BL = replaced_logits(call(self.discriminator, corrupted.ids_BL, inputs).logits)
         real_BL = inputs.attention_BL.float()

@@ -15,16 +15,15 @@ GUMBEL_EPSILON = 1e-9
 
 
 @torch.no_grad()
-def inverse_cdf(logits_MV: Tensor, uniforms_M: Tensor) -> Tensor:
+def inverse_cdf(chances_MV: Tensor, uniforms_M: Tensor) -> Tensor:
     """The token at which the cumulative probability reaches the uniform number of its row.
 
     First the block is found, then the token in it, so that no running sum over the whole vocabulary
     is made. Sums start from the same float32 numbers on every machine with the same kernels.
     """
-    rows, vocabulary = logits_MV.shape
-    weights_MV = torch.softmax(logits_MV.float(), dim=-1)
+    rows, vocabulary = chances_MV.shape
     padding = -vocabulary % BLOCK
-    weights_MKW = torch.nn.functional.pad(weights_MV, (0, padding)).view(rows, -1, BLOCK)
+    weights_MKW = torch.nn.functional.pad(chances_MV, (0, padding)).view(rows, -1, BLOCK)
     ends_MK = weights_MKW.sum(dim=-1).double().cumsum(dim=-1)
     target_M1 = uniforms_M.double().unsqueeze(1) * ends_MK[:, -1:]
     block_M1 = torch.searchsorted(ends_MK, target_M1).clamp_(max=ends_MK.shape[1] - 1)
@@ -38,9 +37,9 @@ def inverse_cdf(logits_MV: Tensor, uniforms_M: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def gumbel_max(logits_MV: Tensor, noise_MV: Tensor) -> Tensor:
+def gumbel_max(chances_MV: Tensor, noise_MV: Tensor) -> Tensor:
     """The token with the largest noisy logit: the official way, with noise that is given."""
-    return (logits_MV.float() + noise_MV).argmax(dim=-1)
+    return (chances_MV.log() + noise_MV).argmax(dim=-1)
 
 
 def gumbel_noise(uniforms: Tensor) -> Tensor:
@@ -50,11 +49,13 @@ def gumbel_noise(uniforms: Tensor) -> Tensor:
 
 
 def adjusted(
-    logits_MV: Tensor, temperature: float, original_M: Tensor, disallow_correct: bool
+    chances_MV: Tensor, temperature: float, original_M: Tensor, disallow_correct: bool
 ) -> Tensor:
-    """The logits to sample from: cooled or heated, without the original token if not allowed."""
-    logits_MV = logits_MV.detach().float() / temperature
+    """The chances to sample by: cooled or heated, without the original token if not allowed."""
+    if temperature == 1 and not disallow_correct:
+        return chances_MV
+    logits_MV = chances_MV.log() / temperature
     if disallow_correct:
         penalty_M1 = torch.full_like(original_M, -DISALLOWED, dtype=torch.float32).unsqueeze(1)
-        logits_MV = logits_MV.scatter_add(1, original_M.unsqueeze(1), penalty_M1)
-    return logits_MV
+        logits_MV.scatter_add_(1, original_M.unsqueeze(1), penalty_M1)
+    return torch.softmax(logits_MV, dim=-1)

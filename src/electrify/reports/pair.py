@@ -47,13 +47,13 @@ def sampled(generator: nn.Module, inputs: Inputs, weights: Weights, vocab_size: 
     Some released networks have more outputs than their tokenizer has tokens; those are not drawn.
     """
     said = predict(generator, inputs, totals_of(inputs))
-    logits_MV = sampling.adjusted(
-        said.logits_MV[:, :vocab_size],
+    chances_MV = sampling.adjusted(
+        said.chances_MV[:, :vocab_size],
         weights.temperature,
         said.original_M,
         weights.disallow_correct,
     )
-    sampled_M = sampling.inverse_cdf(logits_MV, inputs.uniforms_BN.flatten())
+    sampled_M = sampling.inverse_cdf(chances_MV, inputs.uniforms_BN.flatten())
     return sampled_M.view_as(inputs.positions_BN)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from electrify.errors import UserError
+from electrify.models.fast import keep_memory
 from electrify.training.sharding import whole
 
 Precision = Literal["float32", "bf16", "fp16"]
@@ -41,6 +42,8 @@ class Engine:
             )
         self.precision = precision
         self.device = self.accelerator.device
+        if self.device.type == "cpu":
+            keep_memory()
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
 
