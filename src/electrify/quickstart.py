@@ -1,24 +1,34 @@
 """The whole way on text that every Python installation carries: `electrify quickstart`."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from electrify import recipe
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
+from electrify.package_task import write_task
+from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.show import Show, show
 from electrify.tokens.vocabulary import Vocabulary, vocabulary
 
+LABELLED = {"lr": 1e-3, "epochs": 20.0, "batch_size": 16, "layer_decay": 1.0}
+
 
 @dataclass(frozen=True)
 class Quickstart:
-    """Docstrings to documents, tokenizer, shards, and a small model. Started again, it goes on."""
+    """Docstrings to documents, tokenizer, shards, a model, a test of it, and a page to look at.
+
+    Started again, it goes on where it stopped.
+    """
 
     out: Path = Path("quickstart")
     """The folder to make."""
-    steps: int = 1_200
-    """Of pre-training."""
+    budget: str = "4m"
+    """Time for pre-training."""
+    seeds: int = 5
+    """Of the fine-tunings that compare the pre-trained model with one of random weights."""
 
 
 def quickstart(settings: Quickstart) -> int:
@@ -44,19 +54,103 @@ def quickstart(settings: Quickstart) -> int:
     from electrify.training.export_run import Export, export_run
     from electrify.training.pretrain import Pretrain, pretrain
 
-    _say(f"electrify pretrain tiny --data {shards} --out {run} --run.steps {settings.steps}")
-    shorter = replace(tiny, run=replace(tiny.run, steps=settings.steps))
-    sections = {part.name: getattr(shorter, part.name) for part in fields(recipe.Recipe)}
-    code = pretrain(Pretrain(recipe="tiny", data=shards, out=run, **sections))
+    _say(f"electrify pretrain tiny --data {shards} --out {run} --budget {settings.budget}")
+    sections = {part.name: getattr(tiny, part.name) for part in fields(recipe.Recipe)}
+    code = pretrain(
+        Pretrain(recipe="tiny", data=shards, out=run, budget=settings.budget, **sections)
+    )
     if code:
         return code
 
-    _say(f"electrify export {run} --out {out / 'model'}")
-    export_run(Export(run, out / "model"))
+    model = out / "model"
+    _say(f"electrify export {run} --out {model}")
+    export_run(Export(run, model))
+    _reload(model / "discriminator")
+    _compare(settings, docs, model / "discriminator", tokenizer, tiny)
 
-    print("\nNext: your own text, in any language:")
-    print("  electrify corpus text MY_FOLDER --out docs && electrify show docs")
+    from electrify.reports.report import Report, report
+
+    tuned = (out / "pretrained", out / "random")
+    page = out / "report.html"
+    _say(f"electrify report {run} {tuned[0]} {tuned[1]} --out {page}")
+    report(Report(folders=(run, *tuned), out=page))
+
+    print(f"""
+Next:
+  your own text     electrify corpus text MY_FOLDER --out docs && electrify show docs
+  a GLUE task       electrify glue {model / "discriminator"} --data GLUE --tasks cola --out glue
+  try sentences     electrify inspect {model} --serve
+
+{page}: open it in a browser""")
     return 0
+
+
+def _reload(folder: Path) -> None:
+    """Show that transformers alone loads what was exported."""
+    from transformers import AutoModel, AutoTokenizer
+
+    encoder, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    hidden = encoder(**tokenizer("Return a copy of the list.", return_tensors="pt"))[0]
+    print(f"transformers.AutoModel loads it: {type(encoder).__name__}, {tuple(hidden.shape)}")
+
+
+def _compare(
+    settings: Quickstart, docs: Path, pretrained: Path, tokenizer: Path, tiny: recipe.Recipe
+) -> None:
+    """Fine-tune the model and one of random weights on the same labels, with several seeds."""
+    from electrify.finetuning.finetune import Finetune, finetune
+    from electrify.finetuning.fit import Fit
+
+    train, dev = write_task(docs, settings.out / "task")
+    print(f"\n{train.parent}: which package does a docstring come from?")
+    untrained = _untrained(tiny, tokenizer, settings.out / "untrained")
+    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in LABELLED.items())
+    results: dict[str, dict[str, Any]] = {}
+    for name, model in (("pretrained", pretrained), ("random", untrained)):
+        made = settings.out / name
+        files = f"--train {train} --dev {dev}"
+        _say(f"electrify finetune {model} {files} {flags} --seeds {settings.seeds} --out {made}")
+        results[name] = finetune(
+            Finetune(
+                model=str(model),
+                train=train,
+                dev=dev,
+                out=made,
+                seeds=settings.seeds,
+                fit=Fit(**LABELLED),  # type: ignore[arg-type]
+            )
+        )
+    print(f"\n{verdict(results['pretrained'], results['random'])}")
+
+
+def _untrained(tiny: recipe.Recipe, tokenizer: Path, out: Path) -> Path:
+    """The same network with its starting weights."""
+    from electrify.models.export import export
+    from electrify.training.objective import build_objective, vocabulary_of
+
+    loaded = tokenizers.load(tokenizer)
+    network = build_objective(tiny, vocabulary_of(loaded)).networks["discriminator"]
+    card = {"discriminator": "# Random weights, to compare with\n"}
+    identity = {"tokenizer": loaded.backend.to_str(), "seed": tiny.run.seed}
+    export({"discriminator": network}, card, loaded, out, identity, tiny.run.length)
+    return out / "discriminator"
+
+
+def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
+    """Whether pre-training helped by more than seeds differ.
+
+    >>> of = lambda mean: {"mean": {"f1": mean}, "std": {"f1": 0.02}, "seeds": [0] * 4}
+    >>> verdict(of(0.7), of(0.5))
+    'f1 0.700 pre-trained, 0.500 from random weights: a gain of 0.200 ± 0.014'
+    """
+    metric = next(iter(pretrained["mean"]))
+    means = [one["mean"][metric] for one in (pretrained, random)]
+    errors = [one["std"][metric] ** 2 / len(one["seeds"]) for one in (pretrained, random)]
+    gain, error = means[0] - means[1], sum(errors) ** 0.5
+    said = f"{metric} {means[0]:.3f} pre-trained, {means[1]:.3f} from random weights"
+    if gain > 2 * error:
+        return f"{said}: a gain of {gain:.3f} ± {error:.3f}"
+    return f"{said}: no gain larger than chance ({gain:+.3f} ± {error:.3f}); a longer --budget?"
 
 
 def _say(command: str) -> None:

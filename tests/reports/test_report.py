@@ -96,6 +96,27 @@ def make_glue(folder, base=0.7, names=("cola", "rte"), seeds=3):
     return folder
 
 
+def make_tuned(folder, base=0.7, seeds=3, **changes):
+    """A folder as `electrify finetune` leaves it, without having trained."""
+    values = [base + seed / 100 for seed in range(seeds)]
+    result = {
+        "kind": "classes",
+        "model": "model/discriminator",
+        "train": {"file": "train.tsv", "rows": 256, "cut": 0},
+        "mean": {"accuracy": float(np.mean(values)), "f1": base},
+        "std": {"accuracy": 0.01, "f1": 0.02},
+        "seeds": [
+            {"seed": seed, "scores": {"accuracy": value, "f1": base}, "degenerate": False}
+            for seed, value in enumerate(values)
+        ],
+    }
+    folder.mkdir(parents=True)
+    write_json(folder / "result.json", result)
+    identity = {"train": "1" * 64, "dev": "2" * 64, **changes}
+    write_json(folder / "manifest.json", {"kind": "fine-tuned model", "identity": identity})
+    return folder
+
+
 class Page(HTMLParser):
     """What a page is made of; that its tags are closed in order is checked on the way."""
 
@@ -367,6 +388,29 @@ def test_two_sets_of_glue_results(tmp_path):
     assert "2 sets of GLUE results" in page.text
     assert "Seeds of a" in page.text
     assert any("RTE, b: 80.0." in a.get("aria-label", "") for a in page.of("svg"))
+
+
+def test_models_for_own_data_beside_each_other(tmp_path):
+    folders = [make_tuned(tmp_path / "pretrained", 0.8), make_tuned(tmp_path / "random", 0.5)]
+    page, _ = made(tmp_path, *folders)
+    assert "2 fine-tuned models" in page.text
+    assert "0.810 ± 0.010" in page.text
+    assert "256" in page.text
+    assert "same files" not in page.text
+    (dots,) = [a["aria-label"] for a in page.of("svg") if "aria-label" in a]
+    assert "random, accuracy: 0.500, 0.510, 0.520." in dots
+    page, _ = made(tmp_path, *folders, make_tuned(tmp_path / "other", 0.6, 1, train="3" * 64))
+    assert "They were not all trained and measured on the same files" in page.text
+
+
+def test_a_run_with_models_that_were_made_of_it(tmp_path):
+    folders = [
+        make_run(tmp_path / "run"),
+        make_tuned(tmp_path / "tuned"),
+        make_glue(tmp_path / "g"),
+    ]
+    page, _ = made(tmp_path, *folders, examples=0)
+    assert "1 run, 1 set of GLUE results and 1 fine-tuned model" in page.text
 
 
 def damage_recipe(run):

@@ -1,0 +1,62 @@
+"""Odd texts in the corpus: shown harmlessly by every command that shows text."""
+
+import re
+
+import pytest
+from tests.conftest import make_documents, write_documents
+from tests.reports.odd_texts import ODD_TEXTS
+from tests.reports.pairs import bytes_pairs, make_run
+
+from electrify.corpora.document import Document
+from electrify.reports.report import Report, report
+from electrify.tokens import tokenizer as tokenizers
+from electrify.tokens.prepare import Prepare, prepare
+
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+TEXTS = [text for text in ODD_TEXTS.values() if text.strip()]
+
+
+@pytest.fixture(scope="module")
+def odd_docs(tmp_path_factory):
+    """Documents that are nothing but odd, and some that are not."""
+    odd = [
+        Document(f"<b>{number}</b>", f"{text} {text}".encode(errors="replace").decode(), "odd")
+        for number, text in enumerate(TEXTS * 20)
+    ]
+    folder = tmp_path_factory.mktemp("odd")
+    return write_documents(folder / "docs", odd + make_documents(40))
+
+
+@pytest.fixture(scope="module")
+def odd_run(odd_docs):
+    """A run on them."""
+    folder = odd_docs.parent
+    tokenizers.save(bytes_pairs(), folder / "tokenizer", 32)
+    settings = Prepare(
+        docs=(odd_docs,),
+        tokenizer=str(folder / "tokenizer"),
+        length=32,
+        validation=0.3,
+        out=folder / "shards",
+    )
+    prepare(settings)
+    return make_run(folder / "shards", folder / "run")
+
+
+@pytest.mark.parametrize("what", ["docs", "shards", "run"])
+def test_show(what, odd_run, electrify):
+    for seed in range(3):
+        said = electrify("show", odd_run.parent / what, "--count", 8, "--seed", seed).stdout
+        assert said.strip()
+        assert not CONTROLS.search(said), CONTROLS.search(said)
+
+
+def test_report(odd_run, tmp_path):
+    out = tmp_path / "report.html"
+    report(Report(folders=(odd_run,), out=out, examples=40))
+    page = out.read_text(encoding="utf-8")
+    assert "No examples can be shown" not in page
+    assert "<script" not in page
+    assert "<img" not in page
+    assert not re.search(r"<[^>]+ onmouseover=", page)
+    assert not CONTROLS.search(page.replace("\n", ""))
