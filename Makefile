@@ -36,7 +36,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "electrify needs Python 3.11 or newer; give one with: make PYTHON=python3.12"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data]"
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,report]"
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core

@@ -89,7 +89,10 @@ def _reload(folder: Path) -> None:
     """Show that transformers alone loads what was exported."""
     from transformers import AutoModel, AutoTokenizer
 
-    encoder, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    from electrify.finetuning.encoder import quietly_loaded
+
+    encoder, _ = quietly_loaded(AutoModel, str(folder))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     hidden = encoder(**tokenizer("Return a copy of the list.", return_tensors="pt"))[0]
     print(f"transformers.AutoModel loads it: {type(encoder).__name__}, {tuple(hidden.shape)}")
 
@@ -109,13 +112,15 @@ def _compare(
     for name, model in (("pretrained", pretrained), ("random", untrained)):
         made = settings.out / name
         files = f"--train {train} --dev {dev}"
-        _say(f"electrify finetune {model} {files} {flags} --seeds {settings.seeds} --out {made}")
+        counts = f"--length {tiny.run.length} --seeds {settings.seeds}"
+        _say(f"electrify finetune {model} {files} {flags} {counts} --out {made}")
         results[name] = finetune(
             Finetune(
                 model=str(model),
                 train=train,
                 dev=dev,
                 out=made,
+                length=tiny.run.length,
                 seeds=settings.seeds,
                 fit=Fit(**LABELLED),  # type: ignore[arg-type]
             )

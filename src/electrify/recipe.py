@@ -120,6 +120,8 @@ class Run:
     """Of the starting weights, the order, the masks and the samples."""
     init: Literal["official", "huggingface"] = "official"
     """Starting weights: as ELECTRA's code, or as the architecture has them."""
+    output_bias: Literal["zero", "frequencies"] = "zero"
+    """Where heads start: nowhere, or at how often tokens occur and are replaced."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Of matrix products; sampling, losses and weights are always float32."""
     log_every: int = 100
@@ -247,6 +249,13 @@ def check(recipe: Recipe) -> None:
             "whole words cannot be drawn with replacement",
             got="objective.with_replacement and objective.whole_words",
             fix="set one of them to false",
+        )
+    released = recipe.discriminator.init_from or recipe.generator.init_from
+    if recipe.run.output_bias != "zero" and released:
+        raise UserError(
+            "released weights have learned their biases",
+            got=f"run.output_bias = {recipe.run.output_bias}, weights from {released}",
+            fix="--run.output-bias zero",
         )
     if recipe.objective.kind == "mlm":
         _check_nothing_ignored(recipe)

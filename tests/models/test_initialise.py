@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models.tiny import VOCABULARY, tiny_fields, tiny_recipe
+from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs, tiny_recipe
 
+from electrify.errors import UserError
+from electrify.models.initialise import start_at_frequencies
+from electrify.models.inputs import call
 from electrify.models.pair import Vocabulary, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.models.rtd import ReplacedTokenDetection, Weights, replaced_logits
 from electrify.models.sharing import PROJECTIONS
-from electrify.recipe import Discriminator, Generator, Recipe, load
+from electrify.recipe import Discriminator, Generator, Recipe, Run, load
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FORMULAS = json.loads((GOLDEN / "formulas.json").read_text())
@@ -105,3 +108,28 @@ def test_projections_of_other_architectures_are_glorot_too(architecture):
     assert projection.weight.abs().max().item() > 0.1  # (6 / (16 + 32)) ** 0.5 is 0.35
     assert network.classifier.weight.abs().max().item() > 0.1
     assert torch.all(network.classifier.bias == 0)
+
+
+@pytest.mark.parametrize("architecture", ["electra", "modernbert"])
+def test_heads_can_start_at_the_frequencies(architecture):
+    """Then an untrained pair guesses as well as one can without looking."""
+    pair = build_pair(tiny_recipe(architecture), VOCABULARY)
+    networks = {"discriminator": pair.discriminator, "generator": pair.generator}
+    counts = torch.zeros(VOCABULARY.size, dtype=torch.long)
+    counts[5:20] = 100
+    start_at_frequencies(networks, counts, 0.15)
+    inputs = tiny_inputs()
+    said = call(pair.generator.eval(), inputs.masked_BL, inputs).logits.softmax(-1)
+    assert said[..., 5:20].sum(-1).min() > 0.9
+    suspected = torch.sigmoid(
+        replaced_logits(call(pair.discriminator.eval(), inputs.ids_BL, inputs).logits)
+    )
+    assert 0.05 < float(suspected.detach().mean()) < 0.3  # a head without training adds noise
+
+
+def test_a_head_without_bias_cannot():
+    fields = {**tiny_fields("modernbert"), "decoder_bias": False}
+    recipe = Recipe(Discriminator("modernbert", fields), run=Run(init="huggingface"))
+    pair = build_pair(recipe, VOCABULARY)
+    with pytest.raises(UserError, match="no bias to start at"):
+        start_at_frequencies({"generator": pair.generator}, torch.ones(VOCABULARY.size), 0.15)

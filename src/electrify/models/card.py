@@ -156,6 +156,7 @@ DEVIATIONS: list[tuple[Differs, str]] = [
         "another schedule than warm-up multiplied by linear decay",
     ),
     (lambda r: r.run.init != "official", "starting weights as the architecture has them"),
+    (lambda r: r.run.output_bias != "zero", "output biases that start at token frequencies"),
 ]
 ALWAYS = [
     "tokens are sampled by inverse CDF from one uniform number each: the distribution of the "

@@ -5,11 +5,14 @@ that were written without an initialiser and so are Glorot uniform: the projecti
 and the last layer of every head. Biases are 0, LayerNorms 1 and 0.
 """
 
+import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from electrify.errors import UserError
 from electrify.models.sharing import PROJECTIONS
 
 Kind = Literal["official", "huggingface"]
@@ -35,3 +38,28 @@ def initialise(model: Any, generator: torch.Generator) -> None:
             nn.init.xavier_uniform_(weight, generator=generator)
         else:
             nn.init.trunc_normal_(weight, std=SIGMA, a=-2 * SIGMA, b=2 * SIGMA, generator=generator)
+
+
+@torch.no_grad()
+def start_at_frequencies(networks: Mapping[str, Any], counts_V: Tensor, mask_rate: float) -> None:
+    """Let heads begin with what is true of any text, so that bodies need not learn it.
+
+    A masked-LM head starts at how often tokens occur, a discriminator's at how rarely they are
+    replaced. Otherwise the first thing that a body learns is one direction that all tokens share
+    and that says just that; in short trainings little else is left of its vectors.
+    """
+    log_V = torch.log((counts_V.float() + 0.5) / (counts_V.float() + 0.5).sum())
+    for role, network in networks.items():
+        if role == "discriminator":
+            last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1]
+            odds = math.log(mask_rate / (1 - mask_rate))
+            start = torch.tensor([odds]) if len(last.weight) == 1 else torch.tensor([0.0, odds])
+        else:
+            last, start = network.get_output_embeddings(), log_V - log_V.mean()
+        if getattr(last, "bias", None) is None:
+            raise UserError(
+                f"the {role} has no bias to start at",
+                got=f"{network.config.model_type} and run.output_bias = frequencies",
+                fix="--run.output-bias zero",
+            )
+        last.bias.copy_(start)

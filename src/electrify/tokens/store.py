@@ -181,6 +181,13 @@ class Shards:
         before = int(self._ends[number - 1]) if number else 0
         return self._open[number][index - before]
 
+    def counts(self, vocab_size: int, examples: int) -> NDArray[np.int64]:
+        """How often each token occurs in some examples, taken evenly from all."""
+        found = np.zeros(vocab_size, dtype=np.int64)
+        for index in range(0, len(self), max(1, len(self) // examples)):
+            found += np.bincount(self[index].ids, minlength=vocab_size)
+        return found
+
     @cached_property
     def length(self) -> int:
         """The most tokens an example may have."""

@@ -131,7 +131,9 @@ class RunFolder(NamedTuple):
             temporary.write_text(config.to_toml(recipe), encoding="utf-8")
 
     def _refuse_if_other(self, identity: dict[str, Any]) -> None:
-        differing = differences(self.about["identity"], identity, FREE)
+        # Through the recipe, so that settings that were invented since have their defaults.
+        before = {**self.about["identity"], "recipe": config.to_dict(self.recipe)}
+        differing = differences(before, identity, FREE)
         if differing:
             raise UserError(
                 f"{self.path} was begun with another recipe or other data",

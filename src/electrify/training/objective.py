@@ -12,6 +12,7 @@ from electrify.batches.masking import Masking, most_slots
 from electrify.errors import UserError
 from electrify.models.fast import quicken
 from electrify.models.flops import flops_per_step
+from electrify.models.initialise import start_at_frequencies
 from electrify.models.inputs import Inputs, Totals
 from electrify.models.mlm import MaskedLanguageModel
 from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
@@ -67,6 +68,21 @@ def _built(recipe: Recipe, vocabulary: Vocabulary) -> Objective:
     networks = {"discriminator": pair.discriminator, "generator": pair.generator}
     model = ReplacedTokenDetection(pair.generator, pair.discriminator, weights)
     return Objective(model, networks, pair.notes)
+
+
+def start_at_data(
+    objective: Objective, recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer
+) -> None:
+    """Set what starting weights take from the data, if the recipe wants it."""
+    if recipe.run.output_bias == "frequencies":
+        counts_V = shards.counts(tokenizer.vocab_size, COUNTED_EXAMPLES)
+        special = tokenizer.special
+        counts_V[[special.pad, special.cls, special.sep, special.mask]] = 0  # never masked
+        mask_rate = recipe.objective.mask_rate
+        start_at_frequencies(objective.networks, torch.from_numpy(counts_V), mask_rate)
+
+
+COUNTED_EXAMPLES = 20_000
 
 
 def compile_networks(objective: Objective) -> None:

@@ -29,6 +29,7 @@ from electrify.training.objective import (
     held_out_task,
     objective_flops,
     open_data,
+    start_at_data,
     task,
     vocabulary_of,
 )
@@ -148,6 +149,7 @@ def _assembled(
     recipe = only_recipe(settings)
     tokenizer, shards = open_data(settings.data, recipe)
     objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
+    start_at_data(objective, recipe, shards, tokenizer)
     if settings.checkpoint_activations:
         for network in objective.networks.values():
             network.gradient_checkpointing_enable()
