@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.training.nursery import wait_for
 
+from electrify import cli
 from electrify.errors import UserError
 from electrify.finetuning import glue as commands
 from electrify.finetuning import glue_submit as glue_submit_module
@@ -344,3 +345,14 @@ def test_scores_are_those_of_the_outputs_that_are_kept(done, glue_folder):
     said = read_outputs(done / "jobs/sst2-0")["dev"].argmax(axis=1)
     [result] = [r for r in read_results(done) if (r.task, r.seed) == ("sst2", 0)]
     assert result.scores["dev"]["accuracy"] == np.mean(said == labels)
+
+
+def test_for_scripts_there_is_json(done, encoder_folder, glue_folder, capsys):
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in FAST.items()]
+    where = [str(encoder_folder), "--data", str(glue_folder), "--out", str(done)]
+    assert cli.main(["glue", *where, "--tasks=sst2", "--seeds=2", *flags, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["task"], one["seed"]) for one in found[:2]] == [("sst2", 0), ("sst2", 1)]
+    assert cli.main(["glue", "compare", str(done), str(done), "--json"]) == 0
+    [first, *_] = json.loads(capsys.readouterr().out)
+    assert first["difference"] == 0
