@@ -4,7 +4,7 @@ ours              the objective, the fast layers and the update of `electrify pr
 electra-pytorch   that package's `Electra` round the same Hugging Face networks, as its README shows
 plain             a loop over transformers as people write it: logits at every place, Gumbel noise
                   over all of them, AdamW
-sgemm             the matrix products of our step alone, as one large product of each shape takes
+sgemm             as many operations as our step has, in products of all tokens with one matrix
 
 Each in a process that waits for its turn, on the same batches of random tokens, with networks of
 the same sizes, tied embeddings and the same dropout, in rounds that change their order; memory is
@@ -60,7 +60,7 @@ def main() -> None:
     for name in names[:-1]:
         shares = [a / b for a, b in zip(rates[name], rates["sgemm"], strict=True)]
         print(f"{name:16} {tokens * median(rates[name]):6.0f} tokens/s, ", end="")
-        print(f"{median(shares):.0%} of the speed of its matrix products alone; ", end="")
+        print(f"{median(shares):.0%} of the speed of our matrix products alone; ", end="")
         print(f"{grown[name] / 1e6:,.0f} MB, of which ours is {grown['ours'] / grown[name]:.2f}")
 
 

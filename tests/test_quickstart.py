@@ -5,8 +5,10 @@ import json
 
 import pytest
 
+from electrify.corpora.document import documents_at
 from electrify.errors import UserError
 from electrify.package_task import PackageTask, write_task
+from electrify.tokens.prepare import split_of
 from tests.conftest import make_documents, write_documents
 
 SMALL = PackageTask(packages=3, train=5, dev=4)
@@ -31,20 +33,27 @@ def rows(path) -> list[tuple[str, str]]:
 
 
 def test_the_task_has_as_many_texts_of_the_largest_packages(tmp_path):
-    docs = labelled(tmp_path / "docs", {"few": 8, "a": 20, "b": 30, "c": 12, "d": 11})
-    train, dev = (rows(path) for path in write_task(docs, tmp_path / "task", SMALL))
+    docs = labelled(tmp_path / "docs", {"few": 8, "a": 60, "b": 90, "c": 40, "d": 35})
+    train, dev = (rows(path) for path in write_task(docs, tmp_path / "task", 0.3, SMALL))
     for some, each in ((train, 5), (dev, 4)):
         assert [label for _, label in some] == ["b"] * each + ["a"] * each + ["c"] * each
     assert not {text for text, _ in train} & {text for text, _ in dev}
+    held_out = {
+        " ".join(document.text.split())
+        for document in documents_at(docs, range(233))
+        if split_of(document.text, 0.3, 0.01) != "train"
+    }
+    assert {text for text, _ in dev} <= held_out
+    assert not {text for text, _ in train} & held_out
     before = (tmp_path / "task/train.tsv").read_bytes()
-    write_task(docs, tmp_path / "again", SMALL)
+    write_task(docs, tmp_path / "again", 0.3, SMALL)
     assert (tmp_path / "again/train.tsv").read_bytes() == before
 
 
 def test_one_package_is_no_task(tmp_path):
     docs = labelled(tmp_path / "docs", {"a": 20, "b": 3})
     with pytest.raises(UserError, match="too few packages"):
-        write_task(docs, tmp_path / "task", SMALL)
+        write_task(docs, tmp_path / "task", 0.3, SMALL)
 
 
 @pytest.mark.slow

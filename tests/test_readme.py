@@ -1,6 +1,7 @@
 """Every block of the README, run in order in an empty folder, with shorter trainings."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ def typed(block: str) -> list[str]:
 
 @pytest.mark.slow
 def test_every_block_of_the_readme_runs(tmp_path):
+    assert not re.search(r"^[A-Z_]+$", (ROOT / "README.md").read_text(), re.MULTILINE)
     texts = tmp_path / "my_texts"
     texts.mkdir()
     for number, document in enumerate(make_documents(300)):

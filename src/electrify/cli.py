@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -130,7 +131,7 @@ COMMANDS = {
     "completion": Command(
         "a script with which bash, zsh or fish complete these commands and their options",
         "electrify.completion:completion",
-        'eval "$(electrify completion bash)"',
+        "electrify completion bash > ~/.local/share/bash-completion/completions/electrify",
     ),
     "show": Command(
         "look at documents, shards or a run, or verify them",
@@ -187,8 +188,17 @@ def _run(arguments: list[str]) -> int:
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         result = function(settings)
     if as_json:
-        print(json.dumps(result, ensure_ascii=False, indent=1))
+        print(json.dumps(_defined(result), ensure_ascii=False, indent=1))
     return result if isinstance(result, int) else 0  # commands that can end in several ways say so
+
+
+def _defined(value: Any) -> Any:
+    """A result as JSON can have it: what is no number is null."""
+    if isinstance(value, dict):
+        return {key: _defined(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_defined(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _settings(

@@ -4,6 +4,7 @@ Options are read from the commands' own help, so the script never knows another 
 """
 
 import io
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout, suppress
@@ -18,14 +19,22 @@ from electrify.corpora.corpus import KINDS
 
 OPTION = re.compile(r"^\W*(--[a-z][a-z0-9.-]*)(?: \{([^}]+)\})?", re.MULTILINE)
 WITH_RECIPE = ("pretrain", "plan")
+RECIPES_DO = ["list", "show", "copy", "check"]
 
 
 @dataclass(frozen=True)
 class Completion:
-    """Print a script for a shell: put `eval "$(electrify completion bash)"` into ~/.bashrc."""
+    """Print a script for a shell, to be kept in a file that the shell reads.
+
+    bash: electrify completion bash > ~/.local/share/bash-completion/completions/electrify
+
+    zsh: electrify completion zsh > ~/.electrify-completion, and source it in ~/.zshrc
+
+    fish: electrify completion fish > ~/.config/fish/completions/electrify.fish
+    """
 
     shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional] = "bash"
-    """Which one; for fish: electrify completion fish > ~/.config/fish/completions/electrify.fish"""
+    """Which one."""
 
 
 def completion(settings: Completion) -> None:
@@ -46,12 +55,14 @@ def words_after() -> Iterator[tuple[str, list[str]]]:
                 yield f"{name} {kind}", options(name, kind)
         else:
             below = [n.removeprefix(f"{name} ") for n in COMMANDS if n.startswith(f"{name} ")]
+            below += RECIPES_DO if name == "recipes" else []
             yield name, below + options(*name.split())
 
 
 def options(*command: str) -> list[str]:
     """The options of a command, from its help."""
     said = io.StringIO()
+    os.environ["COLUMNS"] = "200"  # a narrow help would break options
     with redirect_stdout(said), suppress(SystemExit):
         main([*command, "--help"])
     found = [option for option, _ in OPTION.findall(said.getvalue())]

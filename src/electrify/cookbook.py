@@ -70,7 +70,7 @@ def _list() -> str:
 
 def _says(name: str) -> str:
     """The first line of the recipe's file, which says what it is."""
-    return _source(name).splitlines()[0].removeprefix("# ")
+    return next(iter(_source(name).splitlines()), "").removeprefix("# ")
 
 
 def _source(name: str) -> str:

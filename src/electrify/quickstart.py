@@ -13,6 +13,8 @@ from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.show import Show, show
 from electrify.tokens.vocabulary import Vocabulary, vocabulary
 
+HELD_OUT = 0.05
+"""The share of the documents that pre-training does not see."""
 LABELLED = {"lr": 1e-3, "epochs": 20.0, "batch_size": 16, "layer_decay": 1.0}
 
 
@@ -33,6 +35,9 @@ class Quickstart:
 
 def quickstart(settings: Quickstart) -> int:
     """Run every stage on the docstrings of this Python installation, saying each command."""
+    from electrify.reports.plots import import_matplotlib
+
+    import_matplotlib()  # for the page at the end: better to know at once
     out = settings.out
     docs, tokenizer, shards, run = (out / n for n in ("docs", "tokenizer", "shards", "run"))
     tiny = recipe.load("tiny")
@@ -45,8 +50,13 @@ def quickstart(settings: Quickstart) -> int:
     _say(f"electrify tokenizer {docs} --vocab-size 8192 --out {tokenizer}")
     vocabulary(Vocabulary(docs=(docs,), vocab_size=8192, out=tokenizer))
 
-    _say(f"electrify prepare {docs} --tokenizer {tokenizer} --length {length} --out {shards}")
-    prepare(Prepare(docs=(docs,), tokenizer=str(tokenizer), length=length, out=shards))
+    flags = f"--tokenizer {tokenizer} --length {length} --validation {HELD_OUT}"
+    _say(f"electrify prepare {docs} {flags} --out {shards}")
+    prepare(
+        Prepare(
+            docs=(docs,), tokenizer=str(tokenizer), length=length, validation=HELD_OUT, out=shards
+        )
+    )
 
     _say(f"electrify show {shards} --count 2 --seed 1")
     show(Show(shards, count=2, seed=1))
@@ -104,8 +114,9 @@ def _compare(
     from electrify.finetuning.finetune import Finetune, finetune
     from electrify.finetuning.fit import Fit
 
-    train, dev = write_task(docs, settings.out / "task")
+    train, dev = write_task(docs, settings.out / "task", HELD_OUT)
     print(f"\n{train.parent}: which package does a docstring come from?")
+    print("(measured on documents that pre-training did not see)")
     untrained = _untrained(tiny, tokenizer, settings.out / "untrained")
     flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in LABELLED.items())
     results: dict[str, dict[str, Any]] = {}
@@ -144,15 +155,18 @@ def _untrained(tiny: recipe.Recipe, tokenizer: Path, out: Path) -> Path:
 def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
     """Whether pre-training helped by more than seeds differ.
 
-    >>> of = lambda mean: {"mean": {"f1": mean}, "std": {"f1": 0.02}, "seeds": [0] * 4}
+    >>> of = lambda mean: {"mean": {"f1": mean}, "std": {"f1": 0.02}, "seeds": [{}] * 4}
     >>> verdict(of(0.7), of(0.5))
     'f1 0.700 pre-trained, 0.500 from random weights: a gain of 0.200 ± 0.014'
     """
-    metric = next(iter(pretrained["mean"]))
-    means = [one["mean"][metric] for one in (pretrained, random)]
-    errors = [one["std"][metric] ** 2 / len(one["seeds"]) for one in (pretrained, random)]
-    gain, error = means[0] - means[1], sum(errors) ** 0.5
+    metric, both = next(iter(pretrained["mean"])), (pretrained, random)
+    means = [one["mean"][metric] for one in both]
+    ended = [sum("failed" not in seed for seed in one["seeds"]) for one in both]
+    squares = [one["std"][metric] ** 2 / n for one, n in zip(both, ended, strict=True)]
+    gain, error = means[0] - means[1], sum(squares) ** 0.5
     said = f"{metric} {means[0]:.3f} pre-trained, {means[1]:.3f} from random weights"
+    if min(ended) < 2:
+        return f"{said}; one seed says nothing about chance"
     if gain > 2 * error:
         return f"{said}: a gain of {gain:.3f} ± {error:.3f}"
     return f"{said}: no gain larger than chance ({gain:+.3f} ± {error:.3f}); a longer --budget?"

@@ -53,6 +53,27 @@ def test_without_dropout_losses_and_gradients_are_those_of_the_plain_path(archit
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("architecture", EACH)
+@pytest.mark.parametrize("sixteen_bits", [False, True])
+def test_with_dropout_every_architecture_runs_where_it_ran_before(architecture, sixteen_bits):
+    inputs = tiny_inputs(padding=6)
+
+    def step(fast: bool) -> None:
+        objective = build_objective(dropping(architecture), VOCABULARY, fast=fast)
+        objective.model.train()
+        with torch.autocast("cpu", torch.bfloat16, enabled=sixteen_bits):
+            loss, _ = objective.model(inputs, totals_of(inputs))
+        loss.backward()
+        assert loss.isfinite()
+
+    try:
+        step(fast=False)
+    except RuntimeError:  # deberta and xmod have no 16 bits on a processor
+        assert sixteen_bits
+        return
+    step(fast=True)
+
+
 @pytest.mark.parametrize("architecture", ["electra", "bert", "roberta", "albert"])
 def test_with_dropout_the_mean_of_many_losses_is_that_of_the_plain_path(architecture):
     inputs, means, deviations = tiny_inputs(padding=6), [], []
@@ -101,6 +122,8 @@ def test_dropout_follows_the_seed_of_torch_and_rests_in_evaluation():
     assert torch.equal(drop(numbers), first)
     assert not torch.equal(first, second)
     assert drop.eval()(numbers) is numbers
+    assert not drop.train()(numbers).equal(numbers)
+    assert not QuickDropout(1.0)(numbers).any()
     assert drop.train()(numbers.bfloat16()).dtype == torch.bfloat16
 
 
@@ -152,6 +175,12 @@ def test_what_is_saved_is_plain(tmp_path):
     assert "quick" not in json.dumps(json.loads((tmp_path / "config.json").read_text()))
     plain = type(network).from_pretrained(tmp_path)
     assert any(type(module) is nn.Dropout for module in plain.modules())
+
+
+def test_a_network_in_evaluation_stays_in_it():
+    network = build_objective(dropping("bert"), VOCABULARY, fast=False).networks["discriminator"]
+    quicken(network.eval())
+    assert not any(module.training for module in network.modules())
 
 
 def test_other_kinds_of_dropout_stay_as_they_are():

@@ -110,7 +110,7 @@ def test_projections_of_other_architectures_are_glorot_too(architecture):
     assert torch.all(network.classifier.bias == 0)
 
 
-@pytest.mark.parametrize("architecture", ["electra", "modernbert"])
+@pytest.mark.parametrize("architecture", ["electra", "modernbert", "bert", "xlm-roberta"])
 def test_heads_can_start_at_the_frequencies(architecture):
     """Then an untrained pair guesses as well as one can without looking."""
     pair = build_pair(tiny_recipe(architecture), VOCABULARY)

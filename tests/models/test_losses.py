@@ -93,6 +93,14 @@ def test_cross_entropy_and_its_gradient_are_those_of_torch():
     torch.testing.assert_close(gradient, torch.autograd.grad(3 * expected, logits)[0])
 
 
+def test_cross_entropy_lets_go_of_its_table():
+    logits = torch.randn(4, 9, requires_grad=True)
+    loss, _ = CrossEntropy.apply(logits, torch.zeros(4, dtype=torch.long), torch.ones(4))
+    loss.backward(retain_graph=True)
+    with pytest.raises(AttributeError):
+        loss.backward()  # rather than wrong gradients
+
+
 def test_gumbel_noise_is_finite_as_officially():
     uniforms = torch.tensor([0.0, 0.5, 1 - 2**-24, 1 - 1e-9], dtype=torch.float64)
     names = ("u=0", "u=0.5", "u=1-2**-24", "u->1 exactly")

@@ -32,6 +32,7 @@ from electrify.training.objective import (
     build_objective,
     held_out_task,
     open_data,
+    start_at_data,
     task,
     vocabulary_of,
 )
@@ -176,8 +177,10 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     tiny = load("tiny")
     recipe = replace(tiny, run=replace(tiny.run, steps=1200, eval_batches=64))
     tokenizer, shards = open_data(data, recipe)
-    model = build_objective(recipe, vocabulary_of(tokenizer)).model
-    found = held_out_task(recipe, data, tokenizer, CPU, world=1)
+    objective = build_objective(recipe, vocabulary_of(tokenizer))
+    start_at_data(objective, recipe, shards, tokenizer)
+    model = objective.model
+    found = held_out_task(recipe, data, tokenizer, CPU, multiple=1)
     assert found is not None
     held_out, count = found
     before = measure(model, held_out, range(count))
@@ -186,6 +189,6 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     special = tokenizer.special
     entropy = unigram_entropy(Shards(data, "validation"), {special.cls, special.sep})
     print(before, after, entropy)
-    assert 0.4 < before["auc"] < 0.6
-    assert after["generator_loss"] < entropy - 0.5
-    assert after["auc"] > 0.6
+    assert before["generator_loss"] == pytest.approx(entropy, abs=0.3)  # it starts there
+    assert after["generator_loss"] < entropy - 1
+    assert after["auc"] > 0.55

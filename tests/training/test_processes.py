@@ -96,7 +96,7 @@ SHARED = {
     "gdes": ("--sharing.embeddings", "gdes"),
     "encoder": ("--sharing.encoder", "--generator.width", 1.0),
     "lamb": ("--optimizer.kind", "lamb"),
-    "tiny": ("--run.length", 32, "--run.batch-size", 8),
+    "tiny": ("--run.length", 32, "--run.batch-size", 8, "--optimizer.kind", "adamw"),
     "albert": (),
 }
 
@@ -153,6 +153,9 @@ def test_begun_on_two_it_goes_on_on_one_and_ends_on_four(alone, recipe, shards, 
         code = pretrain(processes, recipe, shards, run, before=STOPPING.format(stop_at))
         assert code == (130 if processes == 1 else 0)
         assert checkpoint.stored(run / "checkpoints")[0].step == stop_at
+        assert f"stopped at step {stop_at}" in run.with_suffix(".log").read_text()
+    assert ("validation", STEPS) not in losses(run)  # asked to stop at the end, before it measured
+    assert pretrain(4, recipe, shards, run) == 0
     mine, theirs = losses(run), losses(alone)
     assert mine.keys() == theirs.keys()
     for key, loss in theirs.items():

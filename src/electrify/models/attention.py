@@ -31,7 +31,8 @@ def attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """As transformers calls it: [batch, heads, length, width], out with heads after lengths."""
-    if dropout == 0 or not _can_attend(query, key, attention_mask, kwargs):
+    tensors = (query, key, value)
+    if dropout == 0 or not _can_attend(module, tensors, attention_mask, kwargs):
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
         )
@@ -40,15 +41,23 @@ def attention(
     return found.transpose(1, 2), None
 
 
-def _can_attend(query: Tensor, key: Tensor, mask: Tensor | None, more: dict[str, Any]) -> bool:
+def _can_attend(
+    module: nn.Module, tensors: tuple[Tensor, ...], mask: Tensor | None, more: dict[str, Any]
+) -> bool:
     """Whether this is plain attention of a text to itself, in float32 on a processor."""
+    query, key, _ = tensors
+    plain_mask = mask is None or (
+        mask.shape[:2] == (len(query), 1) and not mask.requires_grad and mask.device.type == "cpu"
+    )
     return (
-        query.device.type == "cpu"
-        and query.dtype == torch.float32
+        plain_mask
+        and query.device.type == "cpu"
+        and all(tensor.dtype == torch.float32 for tensor in tensors)
         and query.shape == key.shape
-        and (mask is None or mask.shape[1] == 1)
         and more.get("position_bias") is None
-        and not more.get("is_causal")
+        and not more.get("is_causal", getattr(module, "is_causal", False))
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
     )
 
 

@@ -52,6 +52,7 @@ class QuickDropout(nn.Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop while training."""
-        if not self.training or self.p == 0 or input.device.type != "cpu":
+        plain = not self.training or self.p in (0, 1) or input.device.type != "cpu"
+        if plain or torch.compiler.is_compiling():
             return super().forward(input)
         return Dropped.apply(input, self.p)  # type: ignore[no-any-return,no-untyped-call]

@@ -23,7 +23,7 @@ def quicken(network: Any) -> None:
     for module in list(network.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
-                setattr(module, name, QuickDropout(child.p))
+                setattr(module, name, QuickDropout(child.p).train(child.training))
     if network.config._attn_implementation == "sdpa":
         network.set_attn_implementation(attention.NAME)
 

@@ -51,7 +51,9 @@ def start_at_frequencies(networks: Mapping[str, Any], counts_V: Tensor, mask_rat
     log_V = torch.log((counts_V.float() + 0.5) / (counts_V.float() + 0.5).sum())
     for role, network in networks.items():
         if role == "discriminator":
-            last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1]
+            inside = {id(module) for module in network.base_model.modules()}
+            outside = [m for m in network.modules() if id(m) not in inside]
+            last = [module for module in outside if isinstance(module, nn.Linear)][-1]
             odds = math.log(mask_rate / (1 - mask_rate))
             start = torch.tensor([odds]) if len(last.weight) == 1 else torch.tensor([0.0, odds])
         else:

@@ -71,7 +71,9 @@ class CrossEntropy(torch.autograd.Function):
     def backward(ctx, to_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
         """Chances less the truth, in the place of the chances."""
         shares_M1 = (ctx.shares_M * to_loss).unsqueeze(1)
-        gradient_MV = ctx.chances_MV.mul_(shares_M1)
+        # Let go of it, so that it ends with the gradient and no second pass can use it.
+        chances_MV, ctx.chances_MV = ctx.chances_MV, None
+        gradient_MV = chances_MV.mul_(shares_M1)
         gradient_MV.scatter_add_(1, ctx.original_M.unsqueeze(1), -shares_M1)
         return gradient_MV, None, None
 

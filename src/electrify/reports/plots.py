@@ -209,7 +209,7 @@ def _colour(series: int) -> str:
 
 
 def _drawn(name: str, height: float, draw: Callable[["Axes"], None], left: float = LEFT) -> str:
-    matplotlib = _matplotlib()
+    matplotlib = import_matplotlib()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # whatever the user's own settings are
         matplotlib.rcParams.update({**STYLE, "svg.hashsalt": name})
@@ -254,7 +254,8 @@ STYLE: dict[str, Any] = {
 }
 
 
-def _matplotlib() -> Any:
+def import_matplotlib() -> Any:
+    """matplotlib, or an error that says how to get it."""
     try:
         import matplotlib
     except ImportError as error:

@@ -54,8 +54,14 @@ class Spent:
     def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
         self.wait = wait
         """Until the device has done what it was told."""
+        self.updates = 0
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.begun = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether the update that begins is one of those that are measured; the first is."""
+        self.updates += 1
+        return self.updates % self.EVERY == 1
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:

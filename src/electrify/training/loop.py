@@ -106,11 +106,13 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
     """Train from step `start` to the end, or until there is a reason to stop."""
     clock = Clock()
     if start and due(start, cadence.evaluate, cadence.steps):
-        hold_out(run, start)  # a run that stopped between the save and the end of the evaluation
+        with run.spent.on("evaluation"):  # it stopped between the save and the end of this
+            hold_out(run, start)
     batches = ahead(run.task.batches, range(start, cadence.steps), run.workers)
     for step, batch in run.spent.waiting(batches):
         if why := reason_to_stop(run, clock.longest):
-            save(run, step)
+            with run.spent.on("saving"):
+                save(run, step)
             return Done(step, why)
         if step not in run.guard.left_out:
             done, action = one_update(run, step, batch)
@@ -136,7 +138,8 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
         if due(step, cadence.evaluate, cadence.steps):
             with run.spent.on("evaluation"):
                 hold_out(run, step)
-    return Done(max(start, cadence.steps), "")
+    unmeasured = run.held_out is not None and cadence.evaluate and run.measured < cadence.steps
+    return Done(max(start, cadence.steps), reason_to_stop(run) if unmeasured else "")
 
 
 def in_float64(sums: Sums) -> Sums:
@@ -174,7 +177,7 @@ def one_gradient(run: Training, step: int, batch: Any, may_move: May = NEVER) ->
         engine=run.engine,
         may_move=may_move,
         before=lambda number: seed_dropout(run.seed, step, cuts[number][0]),
-        spent=run.spent if step % Spent.EVERY == 0 else None,
+        spent=run.spent if run.spent.is_due() else None,
     )
 
 

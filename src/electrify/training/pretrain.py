@@ -339,8 +339,9 @@ def _summary(recipe: Recipe, run: Training, objective: Objective, start: int) ->
 
 
 def _say_end(done: Done, recipe: Recipe, out: Path, spent: Spent) -> None:
-    shares = ", ".join(f"{name} {share:.1%}" for name, share in spent.shares().items())
-    print(f"time: {shares}")
+    if spent.updates:
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in spent.shares().items())
+        print(f"time: {shares}")
     if done.why:
         print(f"stopped at step {done.step:,} ({done.why}) and saved; the same command goes on")
         return
