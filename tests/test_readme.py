@@ -15,7 +15,7 @@ SHORTER = {
     "make quickstart": "electrify quickstart --budget 10s --seeds 2",  # after its set-up
     "make test": "true",  # which runs this
     "--budget 1h": "--budget 10s",
-    "--vocab-size 16000": "--vocab-size 60",
+    "--vocab-size 16000": "--vocab-size 100",
 }
 
 
