@@ -400,7 +400,7 @@ import signal
 from electrify.training import loop
 reason_to_stop, passed = loop.reason_to_stop, []
 def stopping(run, *seconds):
-    passed.append(1)
+    passed.extend(seconds)  # which only a step of training has, not a measurement
     if len(passed) == {} + 1:
         run.stop.signal = signal.SIGTERM
     return reason_to_stop(run, *seconds)
