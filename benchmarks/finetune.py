@@ -8,12 +8,11 @@ plain, 128     the same, everything padded to 128 tokens
 The same encoder, the same examples, the same dropout, the same number of threads; interleaved.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 import torch
-from side_by_side import measure, report, where
+from side_by_side import asked_for_glue, measure, report, where
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from electrify.finetuning.encoder import open_encoder
@@ -33,10 +32,7 @@ BATCH = 32
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser()
-    asked.add_argument("model")
-    asked.add_argument("glue", type=Path)
-    asked.add_argument("--task", default="cola")
+    asked = asked_for_glue(task="cola")
     asked.add_argument("--batches", type=int, default=20)
     asked.add_argument("--rounds", type=int, default=5)
     given = asked.parse_args()

@@ -6,7 +6,6 @@ random padded to the longest, torch's AdamW, linear warm-up and decay, clipping 
 each; the means should be within two standard errors of their difference.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from side_by_side import where
+from side_by_side import asked_for_glue, where
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -32,10 +31,7 @@ BATCH, LENGTH = 32, 128
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser()
-    asked.add_argument("model")
-    asked.add_argument("glue", type=Path)
-    asked.add_argument("--task", default="stsb")
+    asked = asked_for_glue(task="stsb")
     asked.add_argument("--limit", type=int, default=2000)
     asked.add_argument("--epochs", type=int, default=1)
     asked.add_argument("--lr", type=float, default=1e-4)

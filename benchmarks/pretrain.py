@@ -15,7 +15,6 @@ electra-pytorch is not among the project's dependencies: `pip install --no-deps 
 # B batch, L length, N slots a row, V vocabulary
 
 import argparse
-import resource
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import Pipe, get_context
@@ -34,6 +33,7 @@ from electrify.models.pair import Vocabulary
 from electrify.recipe import Recipe
 from electrify.training.objective import build_objective, objective_flops
 from electrify.training.optim import build_optimizer
+from electrify.training.screen import peak_memory
 from electrify.training.update import update
 
 VOCABULARY = Vocabulary(30_522, 0, 101, 102)
@@ -86,12 +86,13 @@ class Rival:
 
 
 def _turns(name: str, given: argparse.Namespace, pipe: Any) -> None:
-    before = peak()
+    here = torch.device("cpu")
+    before = peak_memory(here)
     run = RIVALS[name](sized(given))
     pipe.send(run(1))
     while steps := pipe.recv():
         pipe.send(run(steps))
-    pipe.send(peak() - before)
+    pipe.send(peak_memory(here) - before)
 
 
 def _asked() -> argparse.Namespace:
@@ -242,11 +243,6 @@ def sgemm(recipe: Recipe) -> Steps:
         return steps
 
     return run
-
-
-def peak() -> int:
-    """The largest resident memory so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 RIVALS: dict[str, Callable[[Recipe], Steps]] = {

@@ -4,10 +4,12 @@ These machines are noisy: a rate by itself says little. In every round each riva
 order that changes, and what is reported is the median over the rounds of the ratio within a round.
 """
 
+import argparse
 import platform
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import median
 
 from rich.console import Console
@@ -43,6 +45,15 @@ def report(rates: Mapping[str, list[float]], ours: str, unit: str) -> None:
             f"{ratios[-1]:.2f}",
         )
     Console().print(table)
+
+
+def asked_for_glue(task: str) -> argparse.ArgumentParser:
+    """Arguments of what fine-tunes an encoder on a GLUE task; more can be added."""
+    asked = argparse.ArgumentParser()
+    asked.add_argument("model")
+    asked.add_argument("glue", type=Path)
+    asked.add_argument("--task", default=task)
+    return asked
 
 
 def where() -> str:

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from electrify import __version__
+from electrify.commit import defined
 from electrify.errors import EXIT_INTERRUPTED, EXIT_USER, UserError
 
 
@@ -188,17 +188,8 @@ def _run(arguments: list[str]) -> int:
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         result = function(settings)
     if as_json:
-        print(json.dumps(_defined(result), ensure_ascii=False, indent=1))
+        print(json.dumps(defined(result), ensure_ascii=False, indent=1))
     return result if isinstance(result, int) else 0  # commands that can end in several ways say so
-
-
-def _defined(value: Any) -> Any:
-    """A result as JSON can have it: what is no number is null."""
-    if isinstance(value, dict):
-        return {key: _defined(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_defined(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _settings(

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -39,6 +40,19 @@ def write_json(path: Path, content: Any) -> None:
     """Commit `content` as JSON; the same content always gives the same bytes."""
     with committed(path) as temporary:
         temporary.write_bytes(json_bytes(content))
+
+
+def defined(value: Any) -> Any:
+    """A value as JSON can have it: what is no number, or endless, is null.
+
+    >>> defined({"loss": float("nan"), "bounds": (0.5, float("inf"))})
+    {'loss': None, 'bounds': [0.5, None]}
+    """
+    if isinstance(value, Mapping):
+        return {key: defined(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [defined(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def json_bytes(content: Any) -> bytes:

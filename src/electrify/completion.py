@@ -9,17 +9,17 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import tyro
 
 from electrify import recipe
 from electrify.cli import COMMANDS, main
+from electrify.cookbook import DO
 from electrify.corpora.corpus import KINDS
 
-OPTION = re.compile(r"^\W*(--[a-z][a-z0-9.-]*)(?: \{([^}]+)\})?", re.MULTILINE)
+OPTION = re.compile(r"^\W*(--[a-z][a-z0-9.-]*)", re.MULTILINE)
 WITH_RECIPE = ("pretrain", "plan")
-RECIPES_DO = ["list", "show", "copy", "check"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def words_after() -> Iterator[tuple[str, list[str]]]:
                 yield f"{name} {kind}", options(name, kind)
         else:
             below = [n.removeprefix(f"{name} ") for n in COMMANDS if n.startswith(f"{name} ")]
-            below += RECIPES_DO if name == "recipes" else []
+            below += get_args(DO) if name == "recipes" else []
             yield name, below + options(*name.split())
 
 
@@ -65,18 +65,19 @@ def options(*command: str) -> list[str]:
     os.environ["COLUMNS"] = "200"  # a narrow help would break options
     with redirect_stdout(said), suppress(SystemExit):
         main([*command, "--help"])
-    found = [option for option, _ in OPTION.findall(said.getvalue())]
-    return list(dict.fromkeys(option for option in found if not option.startswith("--tyro")))
+    return list(dict.fromkeys(OPTION.findall(said.getvalue())))
 
 
 def bash(words: Mapping[str, list[str]], zsh: bool = False) -> str:
     """For bash, and for zsh, which can take bash's; files where no word fits."""
-    cases = [
-        f'        "{command}") words="{" ".join(some)}" ;;'
-        for command, some in sorted(words.items(), key=lambda item: -len(item[0]))
-        if command
-    ]
-    two, one = ([c for c in cases if (" " in c.split(")")[0].strip()) is n] for n in (True, False))
+    one, two = (
+        [
+            f'        "{command}") words="{" ".join(some)}" ;;'
+            for command, some in words.items()
+            if len(command.split()) == parts
+        ]
+        for parts in (1, 2)
+    )
     return "\n".join(
         [
             *(["autoload -U +X bashcompinit && bashcompinit"] if zsh else []),

@@ -10,6 +10,7 @@ from electrify import recipe as recipes_of
 from electrify.commit import committed
 from electrify.errors import UserError
 
+DO = Literal["list", "show", "copy", "check"]
 VOCABULARY = 30_522  # of bert-base-uncased, for counting
 
 
@@ -17,7 +18,7 @@ VOCABULARY = 30_522  # of bert-base-uncased, for counting
 class Recipes:
     """List the recipes, print one, copy one to edit it, or check one before it is run."""
 
-    do: Annotated[Literal["list", "show", "copy", "check"], tyro.conf.Positional] = "list"
+    do: Annotated[DO, tyro.conf.Positional] = "list"
     """What to do."""
     recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[RECIPE]")] = ""
     """A recipe's name, or to check one's own, its path."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from electrify.commit import read_json, write_json
+from electrify.commit import defined, read_json, write_json
 from electrify.errors import DamagedError
 from electrify.finetuning.tasks import TASKS
 
@@ -56,11 +56,8 @@ def main_score(result: Result) -> float:
 
 def as_table(result: Result) -> dict[str, Any]:
     """A result as JSON has it: undefined metrics are null."""
-    scores = {
-        split: {name: None if math.isnan(score) else score for name, score in metrics.items()}
-        for split, metrics in result.scores.items()
-    }
-    return {**result._asdict(), "scores": scores}
+    table: dict[str, Any] = defined(result._asdict())
+    return table
 
 
 def write_result(folder: Path, result: Result, identity: Mapping[str, Any]) -> None:

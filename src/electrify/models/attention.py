@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from electrify.models.dropout import coins, draw_seed
+from electrify.models.dropout import coins_like, draw_seed
 
 NAME = "sdpa_quick_dropout"
 CACHED = 1 << 18
@@ -82,7 +82,7 @@ class Attended(torch.autograd.Function):
             chances = _chances(
                 query_ALD[some], key_ASD[some], _added(mask, some, query.shape[1]), scale
             )
-            chances *= _coins_like(chances, seed + number, rate)
+            chances *= coins_like(chances, seed + number, rate)
             torch.bmm(chances, value_ASD[some], out=found_ALD[some])
         ctx.save_for_backward(query_ALD, key_ASD, value_ASD, found_ALD, mask)
         ctx.scale, ctx.rate, ctx.seed, ctx.heads = scale, rate, seed, query.shape[1]
@@ -99,7 +99,7 @@ class Attended(torch.autograd.Function):
             chances = _chances(
                 query_ALD[some], key_ASD[some], _added(mask, some, ctx.heads), ctx.scale
             )
-            kept = _coins_like(chances, ctx.seed + number, ctx.rate)
+            kept = coins_like(chances, ctx.seed + number, ctx.rate)
             torch.bmm((chances * kept).mT, gradient_ALD[some], out=to_value[some])
             to_scores = torch.bmm(gradient_ALD[some], value_ASD[some].mT)
             to_scores.mul_(kept).sub_(inner_AL1[some]).mul_(chances).mul_(ctx.scale)
@@ -135,7 +135,3 @@ def _added(mask: Tensor | None, some: slice, heads: int) -> Tensor | None:
     if mask.dtype != torch.bool:
         return chosen
     return torch.zeros(chosen.shape).masked_fill_(~chosen, torch.finfo(torch.float32).min)
-
-
-def _coins_like(chances: Tensor, seed: int, rate: float) -> Tensor:
-    return coins(seed, rate, chances.numel()).view_as(chances)

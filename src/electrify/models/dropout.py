@@ -35,15 +35,16 @@ class Dropped(torch.autograd.Function):
     def forward(ctx, numbers: Tensor, rate: float) -> Tensor:  # type: ignore[no-untyped-def]
         """Drop and scale."""
         ctx.seed, ctx.rate = draw_seed(), rate
-        return numbers * _coins_like(numbers, ctx.seed, rate)
+        return numbers * coins_like(numbers, ctx.seed, rate)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
         """The same places, drawn again."""
-        return gradient * _coins_like(gradient, ctx.seed, ctx.rate), None
+        return gradient * coins_like(gradient, ctx.seed, ctx.rate), None
 
 
-def _coins_like(numbers: Tensor, seed: int, rate: float) -> Tensor:
+def coins_like(numbers: Tensor, seed: int, rate: float) -> Tensor:
+    """Coins in the shape and precision of some numbers."""
     return coins(seed, rate, numbers.numel()).view(numbers.shape).to(numbers.dtype)
 
 

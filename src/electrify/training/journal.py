@@ -9,13 +9,12 @@ A number that is not finite is null, since JSON has no word for it.
 
 import errno
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from electrify.commit import committed
+from electrify.commit import committed, defined
 from electrify.errors import DamagedError
 
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
@@ -29,11 +28,7 @@ def as_line(record: Values) -> str:
     >>> as_line({"step": 3, "loss": 0.1, "norm": float("inf")})
     '{"step": 3, "loss": 0.1, "norm": null}\n'
     """
-    plain = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in record.items()
-    }
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(defined(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def records_of(path: Path) -> list[dict[str, Any]]:

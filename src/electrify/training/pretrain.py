@@ -149,7 +149,8 @@ def _assembled(
     recipe = only_recipe(settings)
     tokenizer, shards = open_data(settings.data, recipe)
     objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
-    start_at_data(objective, recipe, shards, tokenizer)
+    if not checkpoint.stored(folder.checkpoints):  # which have the weights
+        start_at_data(objective, recipe, shards, tokenizer)
     if settings.checkpoint_activations:
         for network in objective.networks.values():
             network.gradient_checkpointing_enable()
