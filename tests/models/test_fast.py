@@ -155,6 +155,31 @@ def test_attention_and_its_gradients_are_those_of_the_formula(padded, cached, mo
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("mask_dtype", [None, torch.bool, torch.bfloat16])
+def test_attention_in_sixteen_bits_is_that_of_float32_rounded_once(dropout, mask_dtype):
+    torch.manual_seed(0)
+    wide = [torch.randn(3, 4, 40, 16).bfloat16().float().requires_grad_() for _ in range(3)]
+    narrow = [tensor.detach().bfloat16().requires_grad_() for tensor in wide]
+    seen = torch.ones(3, 1, 40, 40, dtype=torch.bool)
+    seen[1, :, :, 30:] = False
+    hidden = torch.zeros(seen.shape).masked_fill(~seen, -1e4)
+    masks = {None: None, torch.bool: seen, torch.bfloat16: hidden.bfloat16()}
+    found = []
+    for tensors, autocast in ((wide, False), (narrow, False), (narrow, True)):
+        mask = masks[mask_dtype]
+        if tensors is wide and mask is not None and mask.dtype != torch.bool:
+            mask = mask.float()
+        torch.manual_seed(5)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            one, _ = attention.attention(nn.Module(), *tensors, mask, dropout)
+        found.append((one, *torch.autograd.grad(one.float().sum(), tensors)))
+    for sixteen in found[1:]:
+        for exact, rounded in zip(found[0], sixteen, strict=True):
+            assert rounded.dtype == torch.bfloat16
+            assert torch.equal(rounded, exact.bfloat16())
+
+
 def test_activations_that_are_computed_twice_are_dropped_alike():
     inputs, found = tiny_inputs(padding=6), []
     for twice in (False, True):
