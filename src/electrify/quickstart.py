@@ -117,10 +117,10 @@ def _compare(
     train, dev = write_task(docs, settings.out / "task", HELD_OUT)
     print(f"\n{train.parent}: which package does a docstring come from?")
     print("(measured on documents that pre-training did not see)")
-    untrained = _untrained(tiny, tokenizer, settings.out / "untrained")
+    random = untrained(tiny, tokenizer, settings.out / "untrained")
     flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in LABELLED.items())
     results: dict[str, dict[str, Any]] = {}
-    for name, model in (("pretrained", pretrained), ("random", untrained)):
+    for name, model in (("pretrained", pretrained), ("random", random)):
         made = settings.out / name
         files = f"--train {train} --dev {dev}"
         counts = f"--length {tiny.run.length} --seeds {settings.seeds}"
@@ -139,16 +139,16 @@ def _compare(
     print(f"\n{verdict(results['pretrained'], results['random'])}")
 
 
-def _untrained(tiny: recipe.Recipe, tokenizer: Path, out: Path) -> Path:
-    """The same network with its starting weights."""
+def untrained(some: recipe.Recipe, tokenizer: Path, out: Path) -> Path:
+    """A recipe's discriminator with its starting weights, as a folder for transformers."""
     from electrify.models.export import export
     from electrify.training.objective import build_objective, vocabulary_of
 
     loaded = tokenizers.load(tokenizer)
-    network = build_objective(tiny, vocabulary_of(loaded)).networks["discriminator"]
+    network = build_objective(some, vocabulary_of(loaded)).networks["discriminator"]
     card = {"discriminator": "# Random weights, to compare with\n"}
-    identity = {"tokenizer": loaded.backend.to_str(), "seed": tiny.run.seed}
-    export({"discriminator": network}, card, loaded, out, identity, tiny.run.length)
+    identity = {"tokenizer": loaded.backend.to_str(), "seed": some.run.seed}
+    export({"discriminator": network}, card, loaded, out, identity, some.run.length)
     return out / "discriminator"
 
 

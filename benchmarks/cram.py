@@ -1,0 +1,171 @@
+"""What 45 minutes of two cores are worth: `python benchmarks/cram.py CORPORA GLUE --out cram`.
+
+CORPORA is a folder with enwik8.gz, openstax_textbooks.txt.xz and wikipedia_squad_contexts.txt.xz.
+All rows have the same text, vocabulary, widths, depth and time, and are fine-tuned alike:
+
+none       starting weights
+mlm        masked language modelling, the rest of the recipe the same
+official   ELECTRA-small's recipe at these sizes: post-norm, two bodies, weight 50, its own Adam
+ours       recipe cram-cpu
+
+Every step is a command that goes on where it stopped, so the same command again adds what is
+missing. Nothing else should run beside it: the budget is time.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+
+from rich.console import Console
+from rich.table import Table
+from side_by_side import where
+
+from electrify import recipe as recipes
+from electrify.config import to_toml
+from electrify.finetuning.results import main_score, read_results
+from electrify.finetuning.tasks import TASKS
+from electrify.quickstart import untrained
+from electrify.recipe import Generator, Recipe, Sharing
+
+VOCABULARY = 8_192
+TASK_NAMES = ("stsb", "mrpc", "sst2", "cola", "qnli")
+FINETUNING = {
+    "--train-limit": 10_000,
+    "--epochs": 3,
+    "--lr": 5e-4,
+    "--layer-decay": 1,
+    "--head": "own",
+    "--precision": "bf16",
+}
+SOURCES = {
+    "enwik8.gz": "wikipedia",
+    "openstax_textbooks.txt.xz": "text",
+    "wikipedia_squad_contexts.txt.xz": "text",
+}
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("corpora", type=Path)
+    asked.add_argument("glue", type=Path)
+    asked.add_argument("--out", type=Path, default=Path("cram"))
+    asked.add_argument("--budget", default="45m")
+    asked.add_argument("--rows", default="none,mlm,official,ours")
+    asked.add_argument("--seeds", type=int, default=3)
+    given = asked.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    ours = recipes.load("cram-cpu")
+    shards = prepared(given.corpora, given.out, ours.run.length)
+    rows = given.rows.split(",")
+    for row in rows:
+        model = pretrained(row, ours, shards, given.out / row, given.budget)
+        flags = {"--data": given.glue, "--out": given.out / row / "glue", "--seeds": given.seeds}
+        tasks = {"--tasks": ",".join(TASK_NAMES), "--workers": 2}
+        electrify("glue", model, **flags, **tasks, **FINETUNING)
+    print(where())
+    Console().print(scores({row: given.out / row / "glue" for row in rows}))
+    for row in rows:
+        if row != "none":
+            print(f"{row:10} {learned(given.out / row / 'run')}")
+
+
+def electrify(*words: object, **flags: object) -> None:
+    """Run one of our commands, saying it."""
+    said = [str(word) for word in (*words, *(part for flag in flags.items() for part in flag))]
+    print(f"\n$ electrify {' '.join(said)}", flush=True)
+    subprocess.run([sys.executable, "-m", "electrify", *said], check=True)
+
+
+def prepared(corpora: Path, out: Path, length: int) -> Path:
+    """Shards of the three corpora."""
+    docs = []
+    for name, kind in SOURCES.items():
+        docs.append(out / "docs" / name.split(".")[0])
+        electrify("corpus", kind, corpora / name, **{"--out": docs[-1]})
+    tokenizer, shards = out / "tokenizer", out / "shards"
+    electrify("tokenizer", *docs, **{"--vocab-size": VOCABULARY, "--out": tokenizer})
+    electrify("prepare", *docs, **{"--tokenizer": tokenizer, "--length": length, "--out": shards})
+    return shards
+
+
+def pretrained(row: str, ours: Recipe, shards: Path, out: Path, budget: str) -> Path:
+    """The model of a row, ready to be fine-tuned."""
+    if row == "none":
+        return untrained(ours, shards / "tokenizer", out / "model")
+    out.mkdir(exist_ok=True)
+    (out / "recipe.toml").write_text(to_toml(RECIPES[row](ours)))
+    flags = {"--data": shards, "--out": out / "run", "--budget": budget}
+    electrify("pretrain", out / "recipe.toml", **flags)
+    electrify("export", out / "run", **{"--out": out / "model"})
+    return out / "model" / ("model" if row == "mlm" else "discriminator")
+
+
+def masked_lm(ours: Recipe) -> Recipe:
+    objective = replace(ours.objective, kind="mlm", discriminator_weight=50.0)  # 50: not set
+    return replace(ours, objective=objective, generator=Generator(), sharing=Sharing())
+
+
+def official(ours: Recipe) -> Recipe:
+    """ELECTRA-small at our sizes, batch and length, with its own share of warm-up."""
+    theirs, config = recipes.load("electra-small"), ours.discriminator.config
+    width = int(config["hidden_size"])
+    sizes = {
+        "hidden_size": width,
+        "embedding_size": width,
+        "num_hidden_layers": config["num_hidden_layers"],
+        "num_attention_heads": config["num_attention_heads"],
+        "intermediate_size": 4 * width,
+    }
+    body = replace(theirs.discriminator, config={**theirs.discriminator.config, **sizes})
+    cadences = {name: getattr(ours.run, name) for name in ("log_every", "eval_every", "save_every")}
+    shape = {name: getattr(ours.run, name) for name in ("batch_size", "length", "precision")}
+    run = replace(theirs.run, **shape, **cadences)
+    return replace(theirs, discriminator=body, run=run)
+
+
+RECIPES = {"mlm": masked_lm, "official": official, "ours": lambda ours: ours}
+
+
+def scores(folders: dict[str, Path]) -> Table:
+    """Mean and standard deviation of every task's first score, and how many errors apart."""
+    table = Table("", *(TASKS[name].title for name in TASK_NAMES))
+    found = {row: by_task(folder) for row, folder in folders.items()}
+    for row, tasks in found.items():
+        table.add_row(row, *(f"{fmean(some):.3f} ± {stdev(some):.3f}" for some in tasks.values()))
+    for row in found if "ours" in found else ():
+        if row != "ours":
+            cells = (gain(found["ours"][name], found[row][name]) for name in TASK_NAMES)
+            table.add_row(f"ours − {row}", *cells)
+    return table
+
+
+def by_task(folder: Path) -> dict[str, list[float]]:
+    results = read_results(folder)
+    return {name: [main_score(one) for one in results if one.task == name] for name in TASK_NAMES}
+
+
+def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """The difference of two means and its standard error.
+
+    >>> gain([0.5, 0.7], [0.2, 0.4])
+    '+0.300 ± 0.141'
+    """
+    error = sum(stdev(some) ** 2 / len(some) for some in (ours, theirs)) ** 0.5
+    return f"{fmean(ours) - fmean(theirs):+.3f} ± {error:.3f}"
+
+
+def learned(run: Path) -> str:
+    """The last measurement on held-out text."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = [line for line in lines if line["split"] != "train"][-1]
+    values = {name: last[name] for name in ("step", "generator_loss", "auc") if name in last}
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+if __name__ == "__main__":
+    main()
