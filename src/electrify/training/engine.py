@@ -32,7 +32,9 @@ class Engine:
 
         if device == "cuda" and not torch.cuda.is_available():
             raise UserError("no CUDA device here", got="--device cuda", fix="--device cpu, or auto")
-        self.accelerator = Accelerator(mixed_precision=NAMES[precision], cpu=device == "cpu")
+        # Without a GPU many processes find each other only if told that there is none.
+        on_processor = device == "cpu" or not torch.cuda.is_available()
+        self.accelerator = Accelerator(mixed_precision=NAMES[precision], cpu=on_processor)
         kind = self.accelerator.distributed_type
         if kind in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
             raise UserError(
