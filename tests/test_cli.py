@@ -36,6 +36,7 @@ def test_help_is_fast_and_imports_no_torch():
         "inspect",
         "recipes",
         "plan tiny",
+        "pretrain tiny",
     ],
 )
 def test_no_help_of_these_imports_torch(command):

@@ -3,7 +3,7 @@
 import errno
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
 from io import TextIOWrapper
@@ -25,6 +25,8 @@ class Command(NamedTuple):
     """The table of kinds to choose from first, for commands that have kinds."""
     json: bool = False
     """Whether the function returns what it tells, so that --json can print it for scripts."""
+    settings: str = ""
+    """Its settings, if they are not beside it: help need not wait for torch."""
 
 
 COMMANDS = {
@@ -67,6 +69,7 @@ COMMANDS = {
         "shards to a pre-trained model; again: goes on where it stopped",
         "electrify.training.pretrain:pretrain",
         "electrify pretrain electra-small --data shards --out run",
+        settings="electrify.training.options:Pretrain",
     ),
     "export": Command(
         "a run to Hugging Face folders",
@@ -179,11 +182,11 @@ def _run(arguments: list[str]) -> int:
 
         raise unknown(f"electrify {name}", name, COMMANDS, "command")
     command = COMMANDS[name]
-    function = _named(command.function)
     as_json = command.json and "--json" in rest
     if as_json:
         rest.remove("--json")
-    settings = _settings(f"electrify {name}", command, function, rest)
+    settings = _settings(f"electrify {name}", command, rest)
+    function = _named(command.function)
     # For a script, what people read goes to the other stream.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         result = function(settings)
@@ -192,15 +195,13 @@ def _run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0  # commands that can end in several ways say so
 
 
-def _settings(
-    program: str, command: Command, function: Callable[..., Any], arguments: list[str]
-) -> Any:
+def _settings(program: str, command: Command, arguments: list[str]) -> Any:
     """The settings the function takes, from a TOML file if one is given and the command line."""
     import tyro
 
     from electrify import config, recipe
 
-    kind = get_type_hints(function)["settings"]
+    kind = _settings_kind(command)
     if issubclass(kind, recipe.FromRecipe):
         return _recipe_settings(program, command, kind, arguments)
     if command.kinds:
@@ -222,6 +223,12 @@ def _settings(
     default = config.read(kind, file, required=tyro.MISSING) if file else None
     description = "\n\n".join([f"{kind.__doc__}", *_hints(command), CONFIG_HELP])
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
+
+
+def _settings_kind(command: Command) -> type[Any]:
+    if command.settings:
+        return _named(command.settings)  # type: ignore[no-any-return]
+    return get_type_hints(_named(command.function))["settings"]  # type: ignore[no-any-return]
 
 
 def _recipe_settings(program: str, command: Command, kind: type[Any], arguments: list[str]) -> Any:

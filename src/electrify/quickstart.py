@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from electrify import recipe
+from electrify.config import to_dict
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
 from electrify.package_task import write_task
@@ -62,7 +63,8 @@ def quickstart(settings: Quickstart) -> int:
     show(Show(shards, count=2, seed=1))
 
     from electrify.training.export_run import Export, export_run
-    from electrify.training.pretrain import Pretrain, pretrain
+    from electrify.training.options import Pretrain
+    from electrify.training.pretrain import pretrain
 
     _say(f"electrify pretrain tiny --data {shards} --out {run} --budget {settings.budget}")
     sections = {part.name: getattr(tiny, part.name) for part in fields(recipe.Recipe)}
@@ -117,10 +119,10 @@ def _compare(
     train, dev = write_task(docs, settings.out / "task", HELD_OUT)
     print(f"\n{train.parent}: which package does a docstring come from?")
     print("(measured on documents that pre-training did not see)")
-    random = untrained(tiny, tokenizer, settings.out / "untrained")
+    random_weights = untrained(tiny, tokenizer, settings.out / "untrained")
     flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in LABELLED.items())
     results: dict[str, dict[str, Any]] = {}
-    for name, model in (("pretrained", pretrained), ("random", random)):
+    for name, model in (("pretrained", pretrained), ("random", random_weights)):
         made = settings.out / name
         files = f"--train {train} --dev {dev}"
         counts = f"--length {tiny.run.length} --seeds {settings.seeds}"
@@ -147,7 +149,7 @@ def untrained(some: recipe.Recipe, tokenizer: Path, out: Path) -> Path:
     loaded = tokenizers.load(tokenizer)
     network = build_objective(some, vocabulary_of(loaded)).networks["discriminator"]
     card = {"discriminator": "# Random weights, to compare with\n"}
-    identity = {"tokenizer": loaded.backend.to_str(), "seed": some.run.seed}
+    identity = {"tokenizer": loaded.backend.to_str(), "recipe": to_dict(some)}
     export({"discriminator": network}, card, loaded, out, identity, some.run.length)
     return out / "discriminator"
 

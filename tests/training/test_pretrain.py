@@ -589,7 +589,8 @@ def test_a_function_is_called_with_every_checkpoint(recipe, shards, tmp_path):
     program = f"""
 import sys
 from electrify.cli import COMMANDS, _recipe_settings
-from electrify.training.pretrain import Pretrain, pretrain
+from electrify.training.options import Pretrain
+from electrify.training.pretrain import pretrain
 arguments = ["{recipe}", "--data", "{shards}", "--out", "{tmp_path / "run"}", "--run.steps", "20"]
 settings = _recipe_settings("x", COMMANDS["pretrain"], Pretrain, arguments)
 seen = []

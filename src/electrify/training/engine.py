@@ -32,8 +32,8 @@ class Engine:
 
         if device == "cuda" and not torch.cuda.is_available():
             raise UserError("no CUDA device here", got="--device cuda", fix="--device cpu, or auto")
-        # Without a GPU many processes find each other only if told that there is none.
-        on_processor = device == "cpu" or not torch.cuda.is_available()
+        # On processors many processes find each other only if accelerate is told it has no more.
+        on_processor = device == "cpu" or not torch.accelerator.is_available()
         self.accelerator = Accelerator(mixed_precision=NAMES[precision], cpu=on_processor)
         kind = self.accelerator.distributed_type
         if kind in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):

@@ -5,13 +5,12 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from electrify.config import check_least
 from electrify.errors import EXIT_INTERRUPTED, DamagedError
-from electrify.recipe import FromRecipe, Recipe, check, only_recipe
+from electrify.recipe import Recipe, check, only_recipe
 from electrify.training import checkpoint
 from electrify.training.bands import Metrics, sizes_of, verdict
 from electrify.training.budget import SET_BY_BUDGET, fit_to_budget
@@ -34,6 +33,7 @@ from electrify.training.objective import (
     vocabulary_of,
 )
 from electrify.training.optim import build_optimizer
+from electrify.training.options import Pretrain
 from electrify.training.resume import begin_or_restore, train_to_the_end
 from electrify.training.schedule import factor
 from electrify.training.screen import Screen, Sight, matmul_peak, peak_memory, share_of_peak
@@ -44,42 +44,6 @@ from electrify.training.tracking import tracker
 from electrify.training.upload import Uploads
 
 SECONDS_FOR_UPLOADS, SECONDS_IF_STOPPED = 600.0, 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pretrain(FromRecipe):
-    """Shards to a pre-trained model. The same command again goes on where it stopped."""
-
-    data: Path
-    """A folder of shards, as `electrify prepare` makes it."""
-    out: Path
-    """The folder of the run."""
-    micro_batch: int = 0
-    """Examples at a time, for less memory; 0: all of a process's share at once."""
-    workers: int = 1
-    """Threads that make batches ahead."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
-    compile: bool = False
-    """Compile the networks first: pays in long runs."""
-    shard: bool = False
-    """Deal out weights and moments over the processes (FSDP), for very large models."""
-    checkpoint_activations: bool = False
-    """Compute the layers twice to need less memory, for large models."""
-    budget: str = ""
-    """A time such as 45m or 8h: as many steps as fit, instead of run.steps."""
-    max_time: str = ""
-    """Save and stop half a minute before so much time has passed."""
-    save_minutes: float = 15.0
-    """Save at least so often, besides every run.save_every steps; 0 for never."""
-    on_save_error: Literal["go-on", "stop"] = "go-on"
-    """What to do if a checkpoint cannot be written."""
-    on_spike: Literal["off", "warn", "skip"] = "warn"
-    """What to do if loss or gradient jump."""
-    upload: str = ""
-    """Where to copy checkpoints to: s3://…, gs://…, hf://…, file://…."""
-    track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
-    """Trackers beside metrics.jsonl."""
 
 
 def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = None) -> int:
