@@ -123,7 +123,7 @@ class Run:
     output_bias: Literal["zero", "frequencies"] = "zero"
     """Where heads start: nowhere, or at how often tokens occur and are replaced."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """Of matrix products; sampling, losses and weights are always float32."""
+    """Of matrix products; sampling, losses, weights, on processors attention: always float32."""
     log_every: int = 100
     """Steps between two lines of metrics."""
     eval_every: int = 5_000

@@ -165,19 +165,35 @@ def test_attention_in_sixteen_bits_is_that_of_float32_rounded_once(dropout, mask
     seen[1, :, :, 30:] = False
     hidden = torch.zeros(seen.shape).masked_fill(~seen, -1e4)
     masks = {None: None, torch.bool: seen, torch.bfloat16: hidden.bfloat16()}
-    found = []
+    module, found = nn.Module(), []
+    module.is_causal = False
     for tensors, autocast in ((wide, False), (narrow, False), (narrow, True)):
         mask = masks[mask_dtype]
         if tensors is wide and mask is not None and mask.dtype != torch.bool:
             mask = mask.float()
         torch.manual_seed(5)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            one, _ = attention.attention(nn.Module(), *tensors, mask, dropout)
-        found.append((one, *torch.autograd.grad(one.float().sum(), tensors)))
+            one, _ = attention.attention(module, *tensors, mask, dropout)
+            found.append((one, *torch.autograd.grad(one.float().sum(), tensors)))
     for sixteen in found[1:]:
         for exact, rounded in zip(found[0], sixteen, strict=True):
             assert rounded.dtype == torch.bfloat16
             assert torch.equal(rounded, exact.bfloat16())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_what_sees_only_what_came_before_does_so_with_dropout_too(causal):
+    module = nn.Module()
+    module.is_causal = causal
+    query, key, value = (torch.randn(2, 2, 10, 8) for _ in range(3))
+    changed = value.clone()
+    changed[:, :, -1] += 1
+    firsts = []
+    for values in (value, changed):
+        torch.manual_seed(0)
+        found, _ = attention.attention(module, query, key, values, None, 0.5)
+        firsts.append(found[:, 0])  # of the first place
+    assert torch.equal(*firsts) is causal
 
 
 def test_activations_that_are_computed_twice_are_dropped_alike():

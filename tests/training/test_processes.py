@@ -44,14 +44,14 @@ def launch(
             stdout=file,
             stderr=file,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         )
 
 
 def pretrain(processes: int, recipe, shards, out: Path, *flags: object, before: str = "") -> int:
     log = out.with_suffix(".log")
     command = ("pretrain", recipe, "--data", shards, "--out", out, "--run.steps", STEPS)
-    every = ("--run.log-every", 1, "--run.save-every", 6, "--micro-batch", 2, "--device", "cpu")
+    every = ("--run.log-every", 1, "--run.save-every", 6, "--micro-batch", 2)
     process = launch(processes, *command, *every, *flags, log=log, before=before)
     try:
         return process.wait(timeout=120)
@@ -246,7 +246,7 @@ def test_a_signal_saves_one_step_on_all_and_the_run_ends_the_same(
     """Four processes on two cores; the moment of the signal is a different one in each trial."""
     run, log = tmp_path / "run", tmp_path / "log"
     command = ("pretrain", recipe, "--data", shards, "--out", run, "--micro-batch", 2, *LONGER)
-    process = launch(4, *command, "--device", "cpu", log=log)
+    process = launch(4, *command, log=log)
     wait_for(run / "metrics.jsonl")
     time.sleep(0.03 * trial)
     process.send_signal(SIGNALS[trial % len(SIGNALS)])
@@ -270,7 +270,7 @@ def test_processes_whose_launcher_is_gone_save_and_end(recipe, shards, tmp_path)
     """A scheduler's SIGUSR1 kills torchrun, which does not pass it on."""
     run, log = tmp_path / "run", tmp_path / "log"
     command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.steps", 100_000)
-    process = launch(2, *command, "--device", "cpu", log=log)
+    process = launch(2, *command, log=log)
     wait_for(run / "metrics.jsonl")
     process.send_signal(signal.SIGUSR1)
     process.wait(timeout=30)

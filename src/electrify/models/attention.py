@@ -70,9 +70,15 @@ def _can_attend(
         and all(tensor.dtype == torch.float32 for tensor in tensors)
         and query.shape == key.shape
         and more.get("position_bias") is None
-        and not more.get("is_causal", getattr(module, "is_causal", False))
+        and not (mask is None and _causal(module, more))
         and not torch.compiler.is_compiling()
     )
+
+
+def _causal(module: nn.Module, more: dict[str, Any]) -> bool:
+    """Whether places without a mask see only those before them, by the rule of transformers."""
+    asked = more.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if asked is None else asked)
 
 
 class Attended(torch.autograd.Function):
@@ -105,22 +111,25 @@ class Attended(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         """By the formulas of FlashAttention, with the scores made again."""
-        query_ALD, key_ASD, value_ASD, found_ALD, mask = ctx.saved_tensors
-        gradient_ALD = gradient.flatten(0, 1)
-        to_query, to_key, to_value = (torch.empty_like(t) for t in (query_ALD, key_ASD, value_ASD))
-        inner_AL1 = (gradient_ALD * found_ALD).sum(dim=-1, keepdim=True)
-        for some, number in _few_heads(query_ALD, key_ASD):
-            chances = _chances(
-                query_ALD[some], key_ASD[some], _added(mask, some, ctx.heads), ctx.scale
-            )
-            kept = coins_like(chances, ctx.seed + number, ctx.rate)
-            torch.bmm((chances * kept).mT, gradient_ALD[some], out=to_value[some])
-            to_scores = torch.bmm(gradient_ALD[some], value_ASD[some].mT)
-            to_scores.mul_(kept).sub_(inner_AL1[some]).mul_(chances).mul_(ctx.scale)
-            torch.bmm(to_scores, key_ASD[some], out=to_query[some])
-            torch.bmm(to_scores.mT, query_ALD[some], out=to_key[some])
-        shape = (-1, ctx.heads, *query_ALD.shape[1:])
-        return *(t.view(shape) for t in (to_query, to_key, to_value)), None, None, None
+        with torch.autocast("cpu", enabled=False):
+            return *_gradients(ctx, gradient), None, None, None
+
+
+def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+    query_ALD, key_ASD, value_ASD, found_ALD, mask = ctx.saved_tensors
+    gradient_ALD = gradient.flatten(0, 1)
+    to_query, to_key, to_value = (torch.empty_like(t) for t in (query_ALD, key_ASD, value_ASD))
+    inner_AL1 = (gradient_ALD * found_ALD).sum(dim=-1, keepdim=True)
+    for some, number in _few_heads(query_ALD, key_ASD):
+        chances = _chances(query_ALD[some], key_ASD[some], _added(mask, some, ctx.heads), ctx.scale)
+        kept = coins_like(chances, ctx.seed + number, ctx.rate)
+        torch.bmm((chances * kept).mT, gradient_ALD[some], out=to_value[some])
+        to_scores = torch.bmm(gradient_ALD[some], value_ASD[some].mT)
+        to_scores.mul_(kept).sub_(inner_AL1[some]).mul_(chances).mul_(ctx.scale)
+        torch.bmm(to_scores, key_ASD[some], out=to_query[some])
+        torch.bmm(to_scores.mT, query_ALD[some], out=to_key[some])
+    shape = (-1, ctx.heads, *query_ALD.shape[1:])
+    return tuple(t.view(shape) for t in (to_query, to_key, to_value))
 
 
 def _few_heads(query_ALD: Tensor, key_ASD: Tensor) -> list[tuple[slice, int]]:
