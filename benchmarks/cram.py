@@ -1,7 +1,8 @@
 """What 45 minutes of two cores are worth: `python benchmarks/cram.py CORPORA GLUE --out cram`.
 
 CORPORA is a folder with enwik8.gz, openstax_textbooks.txt.xz and wikipedia_squad_contexts.txt.xz.
-All rows have the same text, vocabulary, widths, depth and time, and are fine-tuned alike:
+All rows have the same text, vocabulary, width, depth and time, and are fine-tuned with the same
+settings; ModernBERT's head reads the mean of all tokens, ELECTRA's reads [CLS], as theirs do:
 
 none       starting weights
 mlm        masked language modelling, the rest of the recipe the same
@@ -14,6 +15,7 @@ missing. Nothing else should run beside it: the budget is time.
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -30,7 +32,7 @@ from electrify.config import to_toml
 from electrify.finetuning.results import main_score, read_results
 from electrify.finetuning.tasks import TASKS
 from electrify.quickstart import untrained
-from electrify.recipe import Generator, Recipe, Sharing
+from electrify.recipe import Generator, Objective, Recipe, Sharing, check
 
 VOCABULARY = 8_192
 TASK_NAMES = ("stsb", "mrpc", "sst2", "cola", "qnli")
@@ -60,12 +62,14 @@ def main() -> None:
     given = asked.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     ours = recipes.load("cram-cpu")
-    shards = prepared(given.corpora, given.out, ours.run.length)
     rows = given.rows.split(",")
+    for row in rows:
+        check(RECIPES[row](ours))
+    shards = prepared(given.corpora, given.out, ours.run.length)
     for row in rows:
         model = pretrained(row, ours, shards, given.out / row, given.budget)
         flags = {"--data": given.glue, "--out": given.out / row / "glue", "--seeds": given.seeds}
-        tasks = {"--tasks": ",".join(TASK_NAMES), "--workers": 2}
+        tasks = {"--tasks": ",".join(TASK_NAMES), "--workers": 2, "--length": ours.run.length}
         electrify("glue", model, **flags, **tasks, **FINETUNING)
     print(where())
     Console().print(scores({row: given.out / row / "glue" for row in rows}))
@@ -95,10 +99,11 @@ def prepared(corpora: Path, out: Path, length: int) -> Path:
 
 def pretrained(row: str, ours: Recipe, shards: Path, out: Path, budget: str) -> Path:
     """The model of a row, ready to be fine-tuned."""
+    recipe = RECIPES[row](ours)
     if row == "none":
-        return untrained(ours, shards / "tokenizer", out / "model")
+        return untrained(recipe, shards / "tokenizer", out / "model")
     out.mkdir(exist_ok=True)
-    (out / "recipe.toml").write_text(to_toml(RECIPES[row](ours)))
+    (out / "recipe.toml").write_text(to_toml(recipe))
     flags = {"--data": shards, "--out": out / "run", "--budget": budget}
     electrify("pretrain", out / "recipe.toml", **flags)
     electrify("export", out / "run", **{"--out": out / "model"})
@@ -106,7 +111,10 @@ def pretrained(row: str, ours: Recipe, shards: Path, out: Path, budget: str) -> 
 
 
 def masked_lm(ours: Recipe) -> Recipe:
-    objective = replace(ours.objective, kind="mlm", discriminator_weight=50.0)  # 50: not set
+    """Our recipe without what only a generator has."""
+    masks = ("mask_rate", "shown_as_mask", "with_replacement", "whole_words")
+    kept = {name: getattr(ours.objective, name) for name in masks}
+    objective = Objective(kind="mlm", **kept)
     return replace(ours, objective=objective, generator=Generator(), sharing=Sharing())
 
 
@@ -128,15 +136,20 @@ def official(ours: Recipe) -> Recipe:
     return replace(theirs, discriminator=body, run=run)
 
 
-RECIPES = {"mlm": masked_lm, "official": official, "ours": lambda ours: ours}
+RECIPES = {
+    "none": lambda ours: ours,
+    "mlm": masked_lm,
+    "official": official,
+    "ours": lambda ours: ours,
+}
 
 
 def scores(folders: dict[str, Path]) -> Table:
-    """Mean and standard deviation of every task's first score, and how many errors apart."""
+    """Mean and standard deviation of every task's first score, and ours less each other row."""
     table = Table("", *(TASKS[name].title for name in TASK_NAMES))
     found = {row: by_task(folder) for row, folder in folders.items()}
     for row, tasks in found.items():
-        table.add_row(row, *(f"{fmean(some):.3f} ± {stdev(some):.3f}" for some in tasks.values()))
+        table.add_row(row, *map(mean_said, tasks.values()))
     for row in found if "ours" in found else ():
         if row != "ours":
             cells = (gain(found["ours"][name], found[row][name]) for name in TASK_NAMES)
@@ -145,18 +158,34 @@ def scores(folders: dict[str, Path]) -> Table:
 
 
 def by_task(folder: Path) -> dict[str, list[float]]:
-    results = read_results(folder)
-    return {name: [main_score(one) for one in results if one.task == name] for name in TASK_NAMES}
+    """The first score of every seed; a training that failed or says one thing always has 0."""
+    found: dict[str, list[float]] = {name: [] for name in TASK_NAMES}
+    for one in read_results(folder):
+        score = -math.inf if one.failed else main_score(one)
+        found[one.task].append(score if math.isfinite(score) else 0.0)
+    return found
+
+
+def mean_said(some: Sequence[float]) -> str:
+    """A mean, with the standard deviation if there is one.
+
+    >>> mean_said([0.5, 0.7]), mean_said([0.5])
+    ('0.600 ± 0.141', '0.500')
+    """
+    return f"{fmean(some):.3f}" + (f" ± {stdev(some):.3f}" if len(some) > 1 else "")
 
 
 def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """The difference of two means and its standard error.
 
-    >>> gain([0.5, 0.7], [0.2, 0.4])
-    '+0.300 ± 0.141'
+    >>> gain([0.5, 0.7], [0.2, 0.4]), gain([0.5], [0.2])
+    ('+0.300 ± 0.141', '+0.300')
     """
+    said = f"{fmean(ours) - fmean(theirs):+.3f}"
+    if min(len(ours), len(theirs)) < 2:
+        return said
     error = sum(stdev(some) ** 2 / len(some) for some in (ours, theirs)) ** 0.5
-    return f"{fmean(ours) - fmean(theirs):+.3f} ± {error:.3f}"
+    return f"{said} ± {error:.3f}"
 
 
 def learned(run: Path) -> str:

@@ -38,12 +38,12 @@ def main() -> None:
     asked.add_argument("--rounds", type=int, default=3)
     given = asked.parse_args()
     print(where())
-    for rivals, unit in (
-        ({f"{size} × 128": step(size, 128) for size in BATCHES}, "GFLOP/s"),
-        ({f"{TOKENS // long} × {long}": step(TOKENS // long, long) for long in LENGTHS}, "GFLOP/s"),
-        (prepares(given.text, given.vocab), "MB/s"),
-    ):
-        say(measure(rivals, given.rounds), unit)
+    with tempfile.TemporaryDirectory(prefix="growth") as work:
+        say(measure(prepares(given.text, given.vocab, Path(work)), given.rounds), "MB/s")
+    by_batch = {f"{size} × 128": step(size, 128) for size in BATCHES}
+    say(measure(by_batch, given.rounds), "GFLOP/s")
+    by_length = {f"{TOKENS // long} × {long}": step(TOKENS // long, long) for long in LENGTHS}
+    say(measure(by_length, given.rounds), "GFLOP/s")
 
 
 def step(batch_size: int, length: int):
@@ -58,16 +58,15 @@ def step(batch_size: int, length: int):
     return lambda: steps(1) * flops / 1e9
 
 
-def prepares(text: Path, vocab: Path):
+def prepares(text: Path, vocab: Path, work: Path):
     """`electrify prepare` on parts of a text."""
-    work = Path(tempfile.mkdtemp(prefix="growth"))
     whole = settings_type("text")(sources=(str(text),), out=work / "docs", workers="1")
     documents = corpus(whole)["documents"]
     rivals = {}
     for share in SHARES:
-        out = work / f"docs-{share}"
-        part = corpus(replace(whole, out=out, limit=documents // share))
-        rivals[f"{part['text_bytes'] / 1e6:.0f} MB"] = _prepare(out, vocab, part["text_bytes"])
+        out, limit = work / f"docs-{share}", max(1, documents // share)
+        part = corpus(replace(whole, out=out, filters=replace(whole.filters, limit=limit)))
+        rivals[f"{part['text_bytes'] / 1e6:.1f} MB"] = _prepare(out, vocab, part["text_bytes"])
     return rivals
 
 

@@ -71,6 +71,7 @@ class Rival:
         here, there = Pipe()
         process = get_context("spawn").Process(target=_turns, args=(name, given, there))
         process.start()
+        there.close()  # so that the end of the process ends the waiting
         self.pipe = here
         self.pipe.recv()  # it is warm
 
@@ -111,7 +112,9 @@ def sized(given: argparse.Namespace) -> Recipe:
     recipe = recipes.load(given.recipe)
     dropout = {"hidden_dropout_prob": given.dropout, "attention_probs_dropout_prob": given.dropout}
     discriminator = replace(recipe.discriminator, config={**recipe.discriminator.config, **dropout})
-    generator = replace(recipe.generator, config={**recipe.generator.config, **dropout})
+    generator = recipe.generator
+    if not mlm(recipe):
+        generator = replace(generator, config={**generator.config, **dropout})
     run = replace(recipe.run, length=given.length, batch_size=given.batch_size)
     return replace(recipe, discriminator=discriminator, generator=generator, run=run)
 
@@ -179,9 +182,10 @@ class Logits(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, ids_BL: torch.Tensor) -> torch.Tensor:
-        """Logits."""
-        return self.network(ids_BL).logits
+    def forward(self, ids_BL: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:
+        """Logits; of two classes, how much the second exceeds the first."""
+        logits = self.network(ids_BL, **more).logits
+        return logits[..., 1] - logits[..., 0] if logits.shape[-1] == 2 else logits
 
 
 def electra_pytorch(recipe: Recipe) -> Steps:
@@ -217,7 +221,7 @@ def plain(recipe: Recipe) -> Steps:
             sampled_BL = (logits_BLV + noise_BLV).argmax(dim=-1)
         ids_BL = torch.where(inputs.masked_BL == MASK, sampled_BL, inputs.ids_BL)
         labels_BL = (ids_BL != inputs.ids_BL).float()
-        said_BL = discriminator(ids_BL, attention_mask=inputs.attention_BL).logits
+        said_BL = Logits(discriminator)(ids_BL, attention_mask=inputs.attention_BL)
         loss = nn.functional.binary_cross_entropy_with_logits(said_BL.view_as(labels_BL), labels_BL)
         return generator_loss + 50 * loss
 
