@@ -14,7 +14,6 @@ missing. Nothing else should run beside it: the budget is time.
 """
 
 import argparse
-import json
 import math
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from electrify.finetuning.results import main_score, read_results
 from electrify.finetuning.tasks import TASKS
 from electrify.quickstart import untrained
 from electrify.recipe import Generator, Objective, Recipe, Sharing, check
+from electrify.training.journal import read
 
 VOCABULARY = 8_192
 TASK_NAMES = ("stsb", "mrpc", "sst2", "cola", "qnli")
@@ -158,7 +158,7 @@ def scores(folders: dict[str, Path]) -> Table:
 
 
 def by_task(folder: Path) -> dict[str, list[float]]:
-    """The first score of every seed; a training that failed or says one thing always has 0."""
+    """The first score of every seed: 0 where a training failed or the score is undefined."""
     found: dict[str, list[float]] = {name: [] for name in TASK_NAMES}
     for one in read_results(folder):
         score = -math.inf if one.failed else main_score(one)
@@ -190,8 +190,7 @@ def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 def learned(run: Path) -> str:
     """The last measurement on held-out text."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    last = [line for line in lines if line["split"] != "train"][-1]
+    last = [line for line in read(run) if line["split"] == "validation"][-1]
     values = {name: last[name] for name in ("step", "generator_loss", "auc") if name in last}
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
 

@@ -56,6 +56,14 @@ def _stand_in() -> types.ModuleType:
     return tensorflow
 
 
+def prepare_afresh(docs: Path, vocab: Path) -> None:
+    """`electrify prepare` with one worker that remembers no words, into a new folder beside."""
+    prepare_module._encoder.cache_clear()
+    out = Path(tempfile.mkdtemp(dir=docs.parent)) / "shards"
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        prepare(Prepare(docs=(docs,), tokenizer=str(vocab), out=out, workers="1"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("text", type=Path)
@@ -73,11 +81,7 @@ def main() -> None:
     sample = [line for document in lines[::OFFICIAL_SHARE] for line in document]
 
     def ours() -> float:
-        prepare_module._encoder.cache_clear()  # each round starts without remembered words
-        out = Path(tempfile.mkdtemp(dir=work)) / "shards"
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            docs = (work / "docs",)
-            prepare(Prepare(docs=docs, tokenizer=str(arguments.vocab), out=out, workers="1"))
+        prepare_afresh(work / "docs", arguments.vocab)
         return megabytes
 
     def bare() -> float:

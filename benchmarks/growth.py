@@ -8,20 +8,17 @@ prepare   megabytes a second of `electrify prepare` with one worker, on an eight
 """
 
 import argparse
-import io
 import tempfile
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
+from data import prepare_afresh
 from pretrain import VOCABULARY, ours, sized
 from rich.console import Console
 from rich.table import Table
 from side_by_side import measure, where
 
 from electrify.corpora.corpus import corpus, settings_type
-from electrify.tokens import prepare as prepare_module
-from electrify.tokens.prepare import Prepare, prepare
 from electrify.training.objective import build_objective, objective_flops
 
 BATCHES = (8, 16, 32, 64, 128)
@@ -72,10 +69,7 @@ def prepares(text: Path, vocab: Path, work: Path):
 
 def _prepare(docs: Path, vocab: Path, size: int):
     def run() -> float:
-        prepare_module._encoder.cache_clear()  # every round begins without remembered words
-        out = Path(tempfile.mkdtemp(dir=docs.parent)) / "shards"
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            prepare(Prepare(docs=(docs,), tokenizer=str(vocab), out=out, workers="1"))
+        prepare_afresh(docs, vocab)
         return size / 1e6
 
     return run

@@ -5,7 +5,6 @@ that change their order. Steps a second are those of timing.jsonl, without the f
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from pathlib import Path
 from statistics import median
 
 from side_by_side import report, where
+
+from electrify.training.journal import TIMING, records_of
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 WARM = 2
@@ -58,8 +59,8 @@ def steps_a_second(given: argparse.Namespace, launcher: list[str], threads: str)
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        lines = (run / "timing.jsonl").read_text().splitlines()[WARM:]
-    return median(json.loads(line)["steps_per_second"] for line in lines)
+        lines = records_of(run / TIMING)[WARM:]
+    return median(line["steps_per_second"] for line in lines)
 
 
 if __name__ == "__main__":
