@@ -39,7 +39,7 @@ TASK_NAMES = ("stsb", "mrpc", "sst2", "cola", "qnli")
 FINETUNING = {
     "--train-limit": 10_000,
     "--epochs": 3,
-    "--lr": 1e-3,
+    "--lr": 3e-4,
     "--layer-decay": 1,
     "--head": "own",
     "--precision": "bf16",

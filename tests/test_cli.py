@@ -25,34 +25,16 @@ def test_help_is_fast_and_imports_no_torch():
     assert best < 0.5
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "corpus text",
-        "corpus wikipedia",
-        "tokenizer",
-        "prepare",
-        "show",
-        "inspect",
-        "recipes",
-        "plan tiny",
-        "pretrain tiny",
-    ],
-)
-def test_no_help_of_these_imports_torch(command):
+@pytest.mark.parametrize("command", [*COMMANDS, "corpus text", "plan tiny", "pretrain tiny"])
+def test_every_help_has_an_example_and_imports_no_torch(command):
     program = (
         "import sys\nfrom electrify.cli import main\n"
         "try: main(sys.argv[1].split() + ['--help'])\n"
         "except SystemExit: pass\n"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", program, command], check=True, capture_output=True)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(name, electrify):
-    help_text = electrify(name, "--help").stdout
-    assert "xample:" in help_text
+    said = subprocess.run([sys.executable, "-c", program, command], check=True, capture_output=True)
+    assert b"xample:" in said.stdout
 
 
 def test_version_and_unknown_command(electrify):

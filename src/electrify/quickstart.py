@@ -62,8 +62,8 @@ def quickstart(settings: Quickstart) -> int:
     _say(f"electrify show {shards} --count 2 --seed 1")
     show(Show(shards, count=2, seed=1))
 
-    from electrify.training.export_run import Export, export_run
-    from electrify.training.options import Pretrain
+    from electrify.training.export_run import export_run
+    from electrify.training.options import Export, Pretrain
     from electrify.training.pretrain import pretrain
 
     _say(f"electrify pretrain tiny --data {shards} --out {run} --budget {settings.budget}")
@@ -80,7 +80,8 @@ def quickstart(settings: Quickstart) -> int:
     _reload(model / "discriminator")
     _compare(settings, docs, model / "discriminator", tokenizer, tiny)
 
-    from electrify.reports.report import Report, report
+    from electrify.reports.options import Report
+    from electrify.reports.report import report
 
     tuned = (out / "pretrained", out / "random")
     page = out / "report.html"
@@ -113,8 +114,8 @@ def _compare(
     settings: Quickstart, docs: Path, pretrained: Path, tokenizer: Path, tiny: recipe.Recipe
 ) -> None:
     """Fine-tune the model and one of random weights on the same labels, with several seeds."""
-    from electrify.finetuning.finetune import Finetune, finetune
-    from electrify.finetuning.fit import Fit
+    from electrify.finetuning.finetune import finetune
+    from electrify.finetuning.options import Finetune, Fit
 
     train, dev = write_task(docs, settings.out / "task", HELD_OUT)
     print(f"\n{train.parent}: which package does a docstring come from?")

@@ -16,8 +16,9 @@ from electrify.errors import UserError
 from electrify.finetuning import finetune as module
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.finetune import best_of, finetune
+from electrify.finetuning.options import Predict
 from electrify.finetuning.own_task import Problem, unscale
-from electrify.finetuning.predict import Predict, predict
+from electrify.finetuning.predict import predict
 
 SAID = {
     "classes": "2 classes (bad, good); labels are words",

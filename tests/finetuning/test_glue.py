@@ -19,10 +19,11 @@ from electrify.errors import UserError
 from electrify.finetuning import glue as commands
 from electrify.finetuning import glue_submit as glue_submit_module
 from electrify.finetuning import submit
-from electrify.finetuning.glue import Glue, glue, planned, task_names
+from electrify.finetuning.glue import glue, planned, task_names
 from electrify.finetuning.glue_data import read_split
-from electrify.finetuning.glue_submit import GlueSubmit, glue_submit
+from electrify.finetuning.glue_submit import glue_submit
 from electrify.finetuning.job import build_model, load_fitted, read_outputs, run_job
+from electrify.finetuning.options import Glue, GlueSubmit, Search
 from electrify.finetuning.results import read_results
 from electrify.finetuning.tasks import TASKS
 
@@ -285,7 +286,6 @@ def test_comparison_pairs_the_seeds(done, electrify):
 @pytest.fixture
 def search_settings(encoder_folder, glue_folder, tmp_path):
     pytest.importorskip("optuna")
-    from electrify.finetuning.search import Search
 
     return Search(
         model=str(encoder_folder),

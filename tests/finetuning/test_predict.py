@@ -11,7 +11,8 @@ from tests.finetuning.own_files import WRITERS, tagged, tuner
 
 from electrify.commit import read_json
 from electrify.errors import UserError
-from electrify.finetuning.predict import Predict, predict
+from electrify.finetuning.options import Predict
+from electrify.finetuning.predict import predict
 
 
 @pytest.fixture(scope="module")

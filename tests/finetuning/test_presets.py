@@ -5,8 +5,9 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
 
 from electrify.finetuning import fit as fitting
-from electrify.finetuning.fit import Fit, fit
+from electrify.finetuning.fit import fit
 from electrify.finetuning.head import OwnHead
+from electrify.finetuning.options import Fit
 from electrify.finetuning.presets import PRESETS, plan
 from electrify.finetuning.tagging import Tagger
 from electrify.finetuning.tasks import TASKS

@@ -9,7 +9,8 @@ import pytest
 from tests.training.conftest import RECIPE
 
 from electrify.errors import UserError
-from electrify.finetuning.probe import Probe, probe
+from electrify.finetuning.options import Probe
+from electrify.finetuning.probe import probe
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 from electrify.cli import main
 from electrify.errors import UserError
 from electrify.finetuning import squad as command
-from electrify.finetuning.fit import Fit
-from electrify.finetuning.squad import Squad, squad
+from electrify.finetuning.options import Fit, Squad
+from electrify.finetuning.squad import squad
 from electrify.finetuning.squad_data import read_questions
 from electrify.finetuning.squad_metrics import scores
 

@@ -8,7 +8,8 @@ from tests.reports.odd_texts import ODD_TEXTS
 from tests.reports.pairs import bytes_pairs, make_run
 
 from electrify.corpora.document import Document
-from electrify.reports.report import Report, report
+from electrify.reports.options import Report
+from electrify.reports.report import report
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.prepare import Prepare, prepare
 

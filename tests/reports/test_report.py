@@ -20,7 +20,8 @@ from electrify.errors import DamagedError, UserError
 from electrify.finetuning.results import Result, write_result
 from electrify.finetuning.tasks import TASKS
 from electrify.reports import plots
-from electrify.reports.report import Report, report
+from electrify.reports.options import Report
+from electrify.reports.report import report
 from electrify.reports.run import read_run
 from electrify.training.journal import as_line
 

@@ -5,7 +5,8 @@ from tests.reports.chromium import chromium, needs_chromium
 from tests.reports.test_report import make_glue, make_tuned
 from tests.reports.test_serve import CONTRASTS, PHONE, WIDE
 
-from electrify.reports.report import Report, report
+from electrify.reports.options import Report
+from electrify.reports.report import report
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 

@@ -12,21 +12,20 @@ Scores are learned with mean 0 and deviation 1; the last layer is then put on th
 import math
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import tyro
 
 from electrify.build import Build, committed_file
 from electrify.commit import read_json, sha256_of, write_json
 from electrify.config import check_least, to_dict, to_toml
 from electrify.errors import GuardError, UserError
 from electrify.finetuning.encoder import Encoder, fingerprint, load_network, open_encoder
-from electrify.finetuning.fit import Fit, check_fit, fit, forget, outputs
+from electrify.finetuning.fit import check_fit, fit, forget, outputs
+from electrify.finetuning.options import Finetune
 from electrify.finetuning.own_data import Columns
 from electrify.finetuning.own_task import (
     AUTO,
@@ -48,38 +47,6 @@ from electrify.progress import Update, duration, progress
 
 PROBES = 8
 TOLERANCE = 1e-5
-
-
-@dataclass(frozen=True)
-class Finetune:
-    """Fine-tune an encoder on one's own CSV, TSV, JSON lines or CoNLL-style files."""
-
-    model: tyro.conf.Positional[str]
-    """An encoder that transformers loads: a folder or a name on the Hub."""
-    train: Path
-    """What to learn from: .csv, .tsv, .jsonl, or CoNLL-style; also packed (.gz, …)."""
-    dev: Path
-    """What to measure on, of the same form."""
-    out: Path
-    """The folder to make; the same command again goes on, or shows the result."""
-    kind: Literal["auto", "classes", "score", "tags"] = "auto"
-    """What to learn; auto finds it from the data and says so."""
-    text: str = ""
-    """Column of the text, if its name is not a usual one; a number in CoNLL-style files."""
-    pair: str = ""
-    """Column of a second text."""
-    label: str = ""
-    """Column of classes, scores or tags."""
-    length: int = 256
-    """Tokens a text has at most; what is longer is cut, and counted."""
-    seed: int = 0
-    """Of the new head, the order of examples and dropout."""
-    seeds: int = 1
-    """How many seeds, from --seed on; the best on the development file is kept."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
-    fit: tyro.conf.OmitArgPrefixes[Fit] = field(default_factory=Fit)
-    """How a model is fitted."""
 
 
 class Work(NamedTuple):

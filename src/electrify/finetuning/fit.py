@@ -9,9 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,13 +19,13 @@ from torch import Tensor, nn
 
 from electrify.errors import UserError
 from electrify.finetuning.head import Examples
+from electrify.finetuning.options import Fit
 from electrify.finetuning.order import Numbers, Shuffled, by_length
 from electrify.models.export import in_evaluation
 from electrify.recipe import Optimizer
 from electrify.training.checkpoint import Policy, Writer
 from electrify.training.engine import Engine
 from electrify.training.guard import Guard, GuardSettings
-from electrify.training.layers import Kind as LayerKind
 from electrify.training.layers import layer_scale
 from electrify.training.loop import Cadence, Task, Training
 from electrify.training.optim import build_optimizer
@@ -38,34 +37,6 @@ SECONDS_BETWEEN_SAVES = 900.0
 CHECKPOINTS = "checkpoints"
 LINES = 50
 """How often the loss is told during a fit."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """How a model is fitted."""
-
-    lr: float = 1e-4
-    """Peak learning rate, of the head."""
-    epochs: float = 3.0
-    """How often every example is seen."""
-    batch_size: int = 32
-    """Examples an update."""
-    layer_decay: float = 0.8
-    """What the rate is multiplied by from each layer to the one below; 1: the same for all."""
-    layers: LayerKind = "intended"
-    """Exponents of the layer decay: as intended, or official, with the slip in ELECTRA's code."""
-    optimizer: Literal["electra-adam", "adamw"] = "electra-adam"
-    """electra-adam: no bias correction, as officially."""
-    weight_decay: float = 0.0
-    """Decay of matrices and tables."""
-    schedule: Literal["electra", "linear", "constant"] = "electra"
-    """electra: warm-up times decay."""
-    warmup: float = 0.1
-    """Share of the steps in which the rate rises."""
-    clip: float = 1.0
-    """Largest joint norm of all gradients; 0 for no limit."""
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """Of matrix products."""
 
 
 class Fitted(NamedTuple):

@@ -5,12 +5,10 @@ be added later, and finished jobs are never run again.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-
-import tyro
+from typing import Any
 
 from electrify.commit import differences, read_json
 from electrify.config import check_least, unknown
@@ -19,7 +17,8 @@ from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.fit import forget
 from electrify.finetuning.job import Job, identified, run_job
-from electrify.finetuning.presets import PRESETS, HeadKind, plan
+from electrify.finetuning.options import Glue, Tuning
+from electrify.finetuning.presets import PRESETS, plan
 from electrify.finetuning.results import (
     Result,
     as_table,
@@ -33,54 +32,6 @@ from electrify.finetuning.tasks import TASKS
 from electrify.jobs import available_cores, executor, in_order
 from electrify.lock import hold
 from electrify.progress import duration, progress
-
-PresetName = Literal["paper", "official-code", "seed-003", "seed-004"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tuning:
-    """What commands that fine-tune on GLUE have in common."""
-
-    data: Path
-    """The GLUE folder: CoLA, SST-2, …; or a copy of the Hub's nyu-mll/glue."""
-    out: Path
-    """The folder of the results; the same command again adds what is missing."""
-    preset: PresetName = "paper"
-    """Known settings; what a result was made with is shown beside it."""
-    head: HeadKind | None = None
-    """official: dropout and a linear layer on [CLS]; own: the architecture's."""
-    lr: float | None = None
-    """Peak learning rate in place of the preset's."""
-    epochs: float | None = None
-    """Epochs in place of the preset's, for every task."""
-    batch_size: int | None = None
-    """Examples an update in place of the preset's 32."""
-    layer_decay: float | None = None
-    """Layer-wise decay of the rate in place of the preset's; 1 for none."""
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """Of matrix products; bf16 is faster where the processor has it."""
-    from_mnli: str = ""
-    """Tasks, with commas, that start from an MNLI model, besides the preset's."""
-    length: int = 128
-    """Tokens an example has at most."""
-    train_limit: int = 0
-    """Only the first examples of each training file; 0 for all."""
-    workers: int = 1
-    """Jobs at the same time."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Glue(Tuning):
-    """Fine-tune on GLUE tasks with several seeds, and show the scores beside published ones."""
-
-    model: tyro.conf.Positional[str]
-    """An encoder that transformers loads: a folder or a name on the Hub."""
-    tasks: str = "all"
-    """cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, with commas; all is without wnli."""
-    seeds: int = 0
-    """Seeds of every task; 0 takes the preset's number."""
 
 
 def glue(settings: Glue) -> list[dict[str, Any]]:

@@ -1,38 +1,18 @@
 """`electrify glue submit DIR --data GLUE --out FILE.zip`: test predictions for the GLUE server."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
-
-import tyro
-
 from electrify.commit import committed, read_json
 from electrify.errors import UserError
 from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import fingerprint, open_encoder
-from electrify.finetuning.fit import Fit
 from electrify.finetuning.glue import best_jobs
 from electrify.finetuning.job import Job, answers_of, load_fitted, predict
+from electrify.finetuning.options import Fit, GlueSubmit
 from electrify.finetuning.presets import Plan
 from electrify.finetuning.results import Result, main_score, read_results
 from electrify.finetuning.submit import FILES, pack, validate
 from electrify.finetuning.tasks import TASKS
 from electrify.progress import progress
 from electrify.training.engine import Engine
-
-
-@dataclass(frozen=True)
-class GlueSubmit:
-    """The best run of each task by its development score, run on the test files, as one zip."""
-
-    results: tyro.conf.Positional[Path]
-    """The --out of `electrify glue`."""
-    data: Path
-    """The GLUE folder, with test files."""
-    out: Path = Path("submission.zip")
-    """The zip to write."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to predict."""
 
 
 def glue_submit(settings: GlueSubmit) -> None:

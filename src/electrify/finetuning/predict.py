@@ -8,12 +8,10 @@ lines with `tokens` and `prediction`, as CSV with a word a row, or CoNLL-style.
 import gzip
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import tyro
 from numpy.typing import NDArray
 
 from electrify.commit import committed, read_json
@@ -22,6 +20,7 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.finetune import cut_said, scores_said
 from electrify.finetuning.fit import outputs
+from electrify.finetuning.options import Predict
 from electrify.finetuning.own_data import Columns, find_columns, texts_of
 from electrify.finetuning.own_files import (
     READERS,
@@ -46,30 +45,6 @@ from electrify.finetuning.own_task import (
 from electrify.finetuning.tagging import CONLL, Sentences, read_sentences
 from electrify.progress import progress
 from electrify.training.engine import Engine
-
-
-@dataclass(frozen=True)
-class Predict:
-    """Predict classes, scores or tags for the rows of a file, and measure them if it has labels."""
-
-    model: tyro.conf.Positional[Path]
-    """The --out of `electrify finetune`, or another folder with a sequence or token classifier."""
-    file: tyro.conf.Positional[Path]
-    """Texts: .csv, .tsv, .jsonl, or CoNLL-style; also packed (.gz, …)."""
-    out: Path | None = None
-    """File to write: .csv, .tsv, .jsonl (.gz); otherwise, to the terminal in the form of FILE."""
-    text: str = ""
-    """Column of the text, if its name is not a usual one; a number in CoNLL-style files."""
-    pair: str = ""
-    """Column of a second text."""
-    label: str = ""
-    """Column of the labels to measure with."""
-    length: int = 0
-    """Tokens a text has at most; 0: what the model was fine-tuned with."""
-    batch_size: int = 64
-    """Texts at a time."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
 
 
 def predict(settings: Predict) -> None:

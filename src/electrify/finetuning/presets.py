@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from electrify.finetuning.fit import Fit
 from electrify.finetuning.head import Reduction
+from electrify.finetuning.options import Fit, HeadKind
 from electrify.finetuning.stats import Aggregate
 from electrify.finetuning.tasks import GlueTask
 
 Size = Literal["small", "base", "large"]
-HeadKind = Literal["official", "own"]
 
 
 def size_of(width: int) -> Size:

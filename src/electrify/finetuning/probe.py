@@ -6,41 +6,27 @@ Every checkpoint that is still there is exported and fine-tuned; those of seed 0
 
 import csv
 import io
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
-
-import tyro
 
 from electrify.commit import committed
 from electrify.errors import UserError
 from electrify.finetuning.glue import (
-    Tuning,
     check_settings,
     drop_models,
     planned,
     run_missing,
     task_names,
 )
+from electrify.finetuning.options import Probe
 from electrify.finetuning.results import Result, as_table, read_results
 from electrify.finetuning.stats import marked, summarise
 from electrify.finetuning.tasks import TASKS
 from electrify.lock import hold
 from electrify.training import checkpoint
-from electrify.training.export_run import Export, export_run
+from electrify.training.export_run import export_run
 from electrify.training.folder import RunFolder
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probe(Tuning):
-    """Fine-tune every checkpoint of a pre-training run, to see scores along the training."""
-
-    run: tyro.conf.Positional[Path]
-    """The folder of a pre-training run."""
-    tasks: str = "cola,stsb"
-    """GLUE tasks, with commas."""
-    seeds: int = 2
-    """Seeds of every task."""
+from electrify.training.options import Export
 
 
 def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:

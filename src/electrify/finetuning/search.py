@@ -4,20 +4,18 @@ The study is a journal on disk: the same command again goes on with it. Scores a
 development examples, so the best of many trials is somewhat too good: confirm it with new seeds.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import tyro
 
 from electrify.commit import differences
 from electrify.errors import UserError
 from electrify.finetuning.glue import (
-    Tuning,
     check_settings,
     planned,
     run_missing,
     task_names,
 )
+from electrify.finetuning.options import Search
 from electrify.finetuning.results import main_score, read_result
 from electrify.lock import hold
 from electrify.progress import progress
@@ -29,18 +27,6 @@ SPACE: dict[str, tuple[Any, ...]] = {
     "batch_size": (16, 32),
 }
 """What is tried: the rate within bounds, the others from a list."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search(Tuning):
-    """Search for the learning rate, epochs, layer decay and batch size of one task."""
-
-    model: tyro.conf.Positional[str]
-    """An encoder that transformers loads: a folder or a name on the Hub."""
-    task: str
-    """One GLUE task."""
-    trials: int = 20
-    """How many settings to try in all, those of earlier runs of the command included."""
 
 
 def search(settings: Search) -> None:

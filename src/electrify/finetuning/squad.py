@@ -8,12 +8,10 @@ OUT/model                      the model: with the simple head as transformers l
                                official head its body, and the head in head.safetensors
 """
 
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import tyro
 from safetensors.torch import load_file, save_file
 
 from electrify import config
@@ -21,7 +19,8 @@ from electrify.build import Build, committed_file
 from electrify.commit import committed, json_bytes, read_json, sha256_of, write_json
 from electrify.finetuning.answers import Answered, decode, n_best
 from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
-from electrify.finetuning.fit import Fit, Fitted, check_fit, fit, forget, outputs
+from electrify.finetuning.fit import Fitted, check_fit, fit, forget, outputs
+from electrify.finetuning.options import Squad
 from electrify.finetuning.squad_data import Files, Version, find_files, read_questions, some_of
 from electrify.finetuning.squad_head import HEADS, JointSpans, SimpleSpans
 from electrify.finetuning.squad_metrics import evaluate
@@ -29,39 +28,6 @@ from electrify.finetuning.squad_windows import Windows, build_windows
 from electrify.models.export import own_tensors
 from electrify.progress import duration, progress
 from electrify.training.state import load_model, model_tensors
-
-
-@dataclass(frozen=True)
-class Squad:
-    """Fine-tune an encoder on SQuAD and answer the development file's questions."""
-
-    model: tyro.conf.Positional[str]
-    """A folder that transformers loads, or a model on the Hub."""
-    data: Path
-    """The folder with train-v1.1*.json and dev-v1.1*.json, or 2.0, plain or .xz."""
-    out: Path
-    """The folder to make."""
-    version: Literal["auto", "1.1", "2.0"] = "auto"
-    """Of SQuAD; auto: the one that the folder has."""
-    head: Literal["simple", "official"] = "simple"
-    """simple: of transformers, so that it loads the result; official: ELECTRA's joint one."""
-    fit: Annotated[Fit, tyro.conf.arg(name="")] = field(
-        default_factory=lambda: Fit(epochs=2.0, weight_decay=0.01)
-    )
-    length: int = 512
-    """Most tokens in a window; less if the encoder reads less."""
-    stride: int = 128
-    """Tokens of the context from one window to the next."""
-    train_share: float = 1.0
-    """Learn from a share of the questions, the same ones every time."""
-    dev_limit: int = 0
-    """Answer the first so many questions; 0: all."""
-    null_threshold: float | None = None
-    """2.0: no answer above these odds; by default 0, or -2.75 with the official head."""
-    seed: int = 0
-    """Of new weights, order and dropout."""
-    device: str = "auto"
-    """cpu, cuda, mps; auto takes the best."""
 
 
 def squad(settings: Squad) -> dict[str, Any]:

@@ -3,72 +3,50 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 from rich.text import Text
 
 from electrify.commit import committed
 from electrify.errors import UserError
+from electrify.reports.heat import (
+    Token,
+    as_json,
+    asset,
+    corrupt,
+    counted,
+    detect,
+    heat_html,
+    left_out,
+    percent,
+    verdict,
+)
+from electrify.reports.options import Inspect
+from electrify.reports.pair import LoadedPair, load_pair
+from electrify.reports.serve import serve
+from electrify.reports.spelling import on_one_line
 from electrify.tokens.show import visible
-
-if TYPE_CHECKING:  # they import torch, which --help can do without
-    from electrify.reports.heat import Token
-    from electrify.reports.pair import LoadedPair
-
-
-@dataclass(frozen=True)
-class Inspect:
-    """Each token's probability of having been replaced, in colour; in a pipe, as a table."""
-
-    model: tyro.conf.Positional[str]
-    """An `electrify export`, its discriminator, a run, or any ELECTRA-like discriminator."""
-    text: tyro.conf.Positional[str] = ""
-    """What to look at."""
-    corrupt: bool = False
-    """Let the generator fill a share of the tokens first, and see what is caught."""
-    rate: float = 0.15
-    """The share it fills; a token that it guesses right stays original."""
-    seed: int = 0
-    """Of the generator's choice of places and tokens."""
-    html: Path | None = None
-    """Write a page to this file instead."""
-    json: bool = False
-    """Print JSON instead."""
-    serve: bool = False
-    """Open a page on this machine to try texts in, until Ctrl-C."""
-    host: str = "127.0.0.1"
-    """Where --serve listens; the default cannot be reached from other machines."""
-    port: int = 0
-    """For --serve; 0: any that is free."""
 
 
 def inspect(settings: Inspect) -> None:
     """Ask the model, and show what it says in the form that is wanted."""
     _check(settings)
-    from electrify.reports import heat
-    from electrify.reports.pair import load_pair
-
     pair = load_pair(settings.model)
     if settings.serve:
-        from electrify.reports.serve import serve
-
         serve(pair, settings.text, settings.host, settings.port)
         return
     text = settings.text
     if settings.corrupt:
-        tokens = heat.corrupt(pair, text, settings.rate, settings.seed)
+        tokens = corrupt(pair, text, settings.rate, settings.seed)
     else:
-        tokens = heat.detect(pair, text)
+        tokens = detect(pair, text)
     if settings.html:
         _write_page(settings.html, pair, text, tokens)
     if settings.json:
-        print(json.dumps(heat.as_json(pair, text, tokens), ensure_ascii=False, indent=1))
+        print(json.dumps(as_json(pair, text, tokens), ensure_ascii=False, indent=1))
     elif not settings.html:
         _print(pair, text, tokens)
 
@@ -90,8 +68,7 @@ def _check(settings: Inspect) -> None:
         )
 
 
-def _print(pair: "LoadedPair", text: str, tokens: "Sequence[Token]") -> None:
-    from electrify.reports.heat import left_out
+def _print(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
 
     for note in [*pair.notes, *left_out(pair, text)]:
         print(f"note: {visible(note)}", file=sys.stderr)
@@ -108,11 +85,8 @@ def _print(pair: "LoadedPair", text: str, tokens: "Sequence[Token]") -> None:
         console.print(line)
 
 
-def table(tokens: "Sequence[Token]") -> list[str]:
+def table(tokens: Sequence[Token]) -> list[str]:
     """Lines of probability, token, what stood there, and verdict, with tabs between them."""
-    from electrify.reports.heat import verdict
-    from electrify.reports.spelling import on_one_line
-
     rows = [
         (
             f"{token.probability:.4f}",
@@ -129,10 +103,8 @@ PALE, HOT = (255, 243, 230), (255, 132, 51)  # black is easy to read on both
 FAINT = 0.05  # from here on a token is coloured
 
 
-def coloured(tokens: "Sequence[Token]") -> Text:
+def coloured(tokens: Sequence[Token]) -> Text:
     """The text, each token on a background as warm as it is suspected; signs say what became."""
-    from electrify.reports.heat import verdict
-
     text = Text()
     for token in tokens:
         text.append(visible(token.before))
@@ -144,11 +116,8 @@ def coloured(tokens: "Sequence[Token]") -> Text:
     return text
 
 
-def summary(tokens: "Sequence[Token]") -> list[Text]:
+def summary(tokens: Sequence[Token]) -> list[Text]:
     """What matters, in lines: the tokens that were replaced or suspected, then the counts."""
-    from electrify.reports.heat import counted, percent, verdict
-    from electrify.reports.spelling import on_one_line
-
     notable = [token for token in tokens if verdict(token).sign]
     width = min(30, max([0, *(len(on_one_line(token.text)) for token in notable)]))
     lines = []
@@ -160,16 +129,14 @@ def summary(tokens: "Sequence[Token]") -> list[Text]:
     return [*lines, Text(counted(tokens), "dim")]
 
 
-def _write_page(path: Path, pair: "LoadedPair", text: str, tokens: "Sequence[Token]") -> None:
+def _write_page(path: Path, pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
     with committed(path) as temporary:
         temporary.write_text(page(pair, text, tokens), encoding="utf-8")
     print(path, file=sys.stderr)
 
 
-def page(pair: "LoadedPair", text: str, tokens: "Sequence[Token]") -> str:
+def page(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> str:
     """One page that needs nothing else: no script, no network."""
-    from electrify.reports.heat import asset, counted, heat_html, left_out, verdict
-
     notes = [*pair.notes, *left_out(pair, text)]
     notable = "".join(_row(token) for token in tokens if verdict(token).sign)
     return Template(asset("page.html")).substitute(
@@ -182,9 +149,7 @@ def page(pair: "LoadedPair", text: str, tokens: "Sequence[Token]") -> str:
     )
 
 
-def _row(token: "Token") -> str:
-    from electrify.reports.heat import percent, verdict
-    from electrify.reports.spelling import on_one_line
+def _row(token: Token) -> str:
 
     kind = verdict(token)
     was = f"<del>{escape(on_one_line(token.original.strip()))}</del> → " if token.original else ""

@@ -2,11 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from electrify.commit import committed
 from electrify.config import check_least
@@ -14,22 +10,11 @@ from electrify.errors import UserError
 from electrify.reports.comparison import comparison
 from electrify.reports.glue_section import Glue, glue_sections, read_glue
 from electrify.reports.heat import Token, counts, examples_of_run, heat_css, heat_html
+from electrify.reports.options import Report
 from electrify.reports.page import Html, Section, document, joined, name, paragraph, text
 from electrify.reports.run import Run, read_run
 from electrify.reports.run_section import run_section, state
 from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """Runs of `pretrain`, results of `glue` and models of `finetune` as one HTML page."""
-
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]
-    """Folders of runs, which may be going on, of GLUE results, of models for one's own data."""
-    out: Path = Path("report.html")
-    """The file to write."""
-    examples: int = 4
-    """Held-out examples to corrupt and to show as heat maps, for each run; 0 for none."""
 
 
 def report(settings: Report) -> None:

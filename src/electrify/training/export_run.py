@@ -1,27 +1,13 @@
 """`electrify export RUN --out DIR`: a run's newest checkpoint as Hugging Face folders."""
 
-from dataclasses import dataclass
 from pathlib import Path
-
-import tyro
 
 from electrify.models.card import ROWS, Facts, card
 from electrify.models.export import export
 from electrify.training.folder import RunFolder
 from electrify.training.journal import read
-from electrify.training.trained import NEWEST, load_trained
-
-
-@dataclass(frozen=True)
-class Export:
-    """A run's networks as folders that transformers loads, with tokenizer and model card."""
-
-    run: tyro.conf.Positional[Path]
-    """The folder of a run."""
-    out: Path
-    """The folder to make."""
-    step: int = NEWEST
-    """Which checkpoint; -1: the newest that is whole."""
+from electrify.training.options import Export
+from electrify.training.trained import load_trained
 
 
 def export_run(settings: Export) -> None:

@@ -1,10 +1,14 @@
-"""What `electrify pretrain` can be told. Apart from what it does, so that help comes at once."""
+"""What `pretrain` and `export` can be told. Apart from what they do: help comes at once."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import tyro
+
 from electrify.recipe import FromRecipe
+
+NEWEST = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,3 +45,15 @@ class Pretrain(FromRecipe):
     """Where to copy checkpoints to: s3://…, gs://…, hf://…, file://…."""
     track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     """Trackers beside metrics.jsonl."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """A run's networks as folders that transformers loads, with tokenizer and model card."""
+
+    run: tyro.conf.Positional[Path]
+    """The folder of a run."""
+    out: Path
+    """The folder to make."""
+    step: int = NEWEST
+    """Which checkpoint; -1: the newest that is whole."""

@@ -14,9 +14,8 @@ from electrify.training import checkpoint
 from electrify.training.checkpoint import Stored
 from electrify.training.folder import RunFolder
 from electrify.training.objective import Objective, build_objective, vocabulary_of
+from electrify.training.options import NEWEST
 from electrify.training.state import load_model
-
-NEWEST = -1
 
 
 class Trained(NamedTuple):
