@@ -69,9 +69,7 @@ def check_least(settings: object, **least: float) -> None:
     for name, smallest in least.items():
         if (value := getattr(settings, name)) < smallest:
             flag = f"--{name.replace('_', '-')}"
-            raise UserError(
-                f"{flag} is out of range", got=f"{value}", fix=f"give {smallest} or more"
-            )
+            raise UserError(f"{flag} is too small", got=f"{value}", fix=f"give {smallest} or more")
 
 
 def unknown(what: str, name: str, known: Mapping[str, Any], noun: str) -> UserError:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from electrify.config import unknown
+from electrify.config import check_least, unknown
 from electrify.errors import UserError
 from electrify.hardware import GIGA, KNOWN, TERA, Hardware, this_machine
 from electrify.progress import duration
@@ -62,11 +62,7 @@ def plan(settings: Plan) -> dict[str, Any]:
 
 
 def _check(settings: Plan) -> None:
-    for name, least in (("vocab_size", 5), ("devices", 1), ("micro_batch", 0)):
-        value = getattr(settings, name)
-        if value < least:
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(f"{flag} is too small", got=f"{value}", fix=f"give {least} or more")
+    check_least(settings, vocab_size=5, devices=1, micro_batch=0)
     for name in ("tflops", "memory"):
         value = getattr(settings, name)
         if value is not None and not value > 0:

@@ -162,8 +162,8 @@ def test_bad_requests_are_refused(encoder_folder, tuned, tmp_path):
         (done, new, {"out": tmp_path / "a.xlsx"}, "is in no known format"),
         (done, new, {"out": new}, "--out is the file to read"),
         (done, new, {"text": "other"}, "line 1: no column 'other'"),
-        (done, new, {"batch_size": 0}, "--batch-size is out of range"),
-        (done, new, {"length": -1}, "--length is out of range"),
+        (done, new, {"batch_size": 0}, "--batch-size is too small"),
+        (done, new, {"length": -1}, "--length is too small"),
         (tuned("tags").out, tmp_path / "b.jsonl", {}, "line 1: no key 'tokens'"),
     ):
         (tmp_path / "b.jsonl").write_text('{"text": "a"}')

@@ -184,7 +184,7 @@ def test_randomness_used_by_others_and_the_environment_change_nothing(
         (("--run.batch-size", 0), "run.batch_size"),
         (("--budget", "soon"), "--budget is no time"),
         (("--max-time", "20s"), "leaves no time to train"),
-        (("--micro-batch", -1), "--micro-batch is out of range"),
+        (("--micro-batch", -1), "--micro-batch is too small"),
         (("--discriminator.config.max-position-embeddings", 16), "longer than the discriminator's"),
         (("--discriminator.config.hidden-size", 33), "cannot be dealt out to its heads"),
         (("--device", "cuda"), "no CUDA device"),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from electrify.errors import DamagedError, UserError
+from electrify.config import check_least
+from electrify.errors import DamagedError
 from electrify.tokens import show as folders
 from electrify.tokens.show import Show, chosen, visible
 
@@ -29,8 +30,7 @@ def show(settings: Show) -> None:
 
 
 def _show_run(settings: Show) -> None:
-    if settings.count < 1:
-        raise UserError("--count is too small", got=f"{settings.count}", fix="give 1 or more")
+    check_least(settings, count=1)
     from electrify.reports.examples import examples, held_out
     from electrify.reports.spelling import speller
     from electrify.training.trained import load_trained

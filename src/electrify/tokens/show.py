@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from electrify.commit import checked_manifest, read_manifest, verify
+from electrify.config import check_least
 from electrify.corpora.document import documents_at
 from electrify.errors import DamagedError, UserError
 from electrify.tokens import tokenizer
@@ -52,8 +53,7 @@ class Show:
 
 def show(settings: Show) -> None:
     """Print what is asked for."""
-    if settings.count < 1:
-        raise UserError("--count is too small", got=f"{settings.count}", fix="give 1 or more")
+    check_least(settings, count=1)
     manifest = _manifest(settings.folder)
     if settings.verify:
         _verify(settings.folder, manifest)
