@@ -12,6 +12,7 @@ from electrify.models.inputs import totals_of
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
 from electrify.recipe import Optimizer, load, names
+from electrify.training import muon
 from electrify.training.optim import (
     ElectraAdam,
     Lamb,
@@ -163,12 +164,37 @@ def test_every_optimizer_of_a_recipe_learns_and_has_each_parameter_once(kind, lr
             assert optimizer.state[parameter] or parameter.grad is None, name
 
 
+@pytest.mark.parametrize("most", [1 << 22, 4000, 1])
+def test_stacked_muon_is_the_muon_of_torch(most, monkeypatch):
+    monkeypatch.setattr(muon, "MOST_NUMBERS", most)
+    shapes = [(48, 32), (32, 48), (48, 32), (32, 32), (48, 32)]
+    torch.manual_seed(0)
+    ours = [nn.Parameter(torch.randn(shape)) for shape in shapes]
+    theirs = [nn.Parameter(one.detach().clone()) for one in ours]
+    how = {"lr": 1e-2, "weight_decay": 0.1}
+    optimizers = (
+        muon.StackedMuon([{"params": ours, **how}]),
+        torch.optim.Muon(theirs, adjust_lr_fn="match_rms_adamw", **how),
+    )
+    for step in range(4):
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            none = number == 2 and step == 1  # a part that was not used in this step
+            one.grad = None if none else torch.randn_like(one)
+            other.grad = None if none else one.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)  # kernels may round as they like
+        buffers = (optimizers[0].state[one], optimizers[1].state[other])
+        torch.testing.assert_close(*(state["momentum_buffer"] for state in buffers))
+
+
 def test_muon_takes_the_matrices_of_the_bodies_and_nothing_else():
     pair = build_pair(tiny_recipe("bert"), VOCABULARY)
     model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
-    muon, adamw = build_optimizer(model, Optimizer(kind="muon")).parts
-    assert isinstance(muon, torch.optim.Muon)
-    by_muon = {name for group in muon.param_groups for name in group["names"]}
+    for_matrices, adamw = build_optimizer(model, Optimizer(kind="muon")).parts
+    assert isinstance(for_matrices, torch.optim.Muon)
+    by_muon = {name for group in for_matrices.param_groups for name in group["names"]}
     by_adamw = {name for group in adamw.param_groups for name in group["names"]}
     assert "discriminator.bert.encoder.layer.0.attention.self.query.weight" in by_muon
     assert "generator.bert.embeddings.word_embeddings.weight" in by_adamw

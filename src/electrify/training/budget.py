@@ -4,15 +4,17 @@ import math
 import time
 from dataclasses import replace
 from itertools import islice
-from statistics import median
+from statistics import fmean, median
 
 from electrify.errors import UserError
 from electrify.recipe import Recipe
 from electrify.training.evaluate import evaluate
 from electrify.training.loop import Training, cut_rows, held_out_micro_batches, one_gradient
 
-MEASURED = 8
 FIRST = 2  # the first steps are slower: memory is found, kernels are chosen
+MEASURED = 8
+LONGER = 0.01  # of the time, at most half a minute: processors are faster for some seconds
+HALF_A_MINUTE = 30.0
 SET_BY_BUDGET = ("steps", "log_every", "eval_every", "save_every")
 OVERHEAD = 1.04  # saving, logging
 EVALUATIONS = 8
@@ -25,13 +27,12 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe:
     The first process measures, and all take its answer. Updates are whole ones at a rate of 0.
     """
     begin = time.monotonic()
-    took = []
-    for number in range(FIRST + MEASURED):
-        started = time.monotonic()
-        one_gradient(run, number, run.task.batches[number], may_move=lambda loss, norm: True)
-        took.append(time.monotonic() - started)
+    took = _seconds_of_steps(run, FIRST + MEASURED)
+    longer = min(seconds * LONGER, HALF_A_MINUTE)
+    more: int = run.engine.agreed(int(longer / median(took[FIRST:])))
+    took = took[FIRST:] + _seconds_of_steps(run, more)
     run.optimizer.state.clear()
-    one_step, one_evaluation = median(took[FIRST:]) * OVERHEAD, _seconds_of_evaluation(run)
+    one_step, one_evaluation = fmean(took) * OVERHEAD, _seconds_of_evaluation(run)
     left = seconds - (time.monotonic() - begin)
     one_step, one_evaluation, left = run.engine.agreed((one_step, one_evaluation, left))
     evaluations = max(1, min(EVALUATIONS, int(left * MOST_FOR_EVALUATION / (one_evaluation or 1))))
@@ -54,6 +55,15 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe:
             save_every=max(1, min(recipe.run.save_every, steps // 4)),
         ),
     )
+
+
+def _seconds_of_steps(run: Training, count: int) -> list[float]:
+    took = []
+    for number in range(count):
+        begin = time.monotonic()
+        one_gradient(run, number, run.task.batches[number], may_move=lambda loss, norm: True)
+        took.append(time.monotonic() - begin)
+    return took
 
 
 def _seconds_of_evaluation(run: Training) -> float:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from electrify.recipe import Optimizer
+from electrify.training.muon import StackedMuon
 from electrify.training.sharding import whole
 
 
@@ -117,8 +118,8 @@ class Lamb(_WithMoments):
 class MuonAndAdamW(torch.optim.Optimizer):
     """Muon (Jordan et al. 2024) for the matrices of the bodies, AdamW for everything else.
 
-    Two of torch's optimizers that share one state and look like one. Muon's step has the size of
-    AdamW's, so both take the same rate.
+    Two optimizers that share one state and look like one. Muon's step has the size of AdamW's, so
+    both take the same rate.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
                     kind.append({**group, "names": list(names), "params": list(params)})
         self.parts: list[torch.optim.Optimizer] = []
         if muon:
-            self.parts.append(torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw"))
+            self.parts.append(StackedMuon(muon))
         if adamw:
             self.parts.append(torch.optim.AdamW(adamw, betas=betas, eps=eps, fused=True))
         super().__init__([group for part in self.parts for group in part.param_groups], {})

@@ -1,0 +1,82 @@
+"""Muon (Jordan et al. 2024), matrices of one shape at a time.
+
+torch's takes one matrix after the other, thirty small operations for each: for narrow bodies on a
+processor that was a fifth of a step. Stacked, the same operations give the same numbers.
+"""
+
+# K matrices of a shape, M × N
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+MOST_NUMBERS = 1 << 22
+"""Of a stack: matrices large enough to keep a processor busy gain nothing, and need memory."""
+
+
+class StackedMuon(torch.optim.Muon):
+    """`torch.optim.Muon` with steps of AdamW's size, by fewer and larger operations."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, adjust_lr_fn="match_rms_adamw")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One update of every matrix that has a gradient."""
+        loss = closure() if closure else None
+        for group in self.param_groups:
+            for stack in stacks([one for one in group["params"] if one.grad is not None]):
+                self._update(stack, group)
+        return loss
+
+    def _update(self, matrices: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
+        gradients = [one.grad for one in matrices if one.grad is not None]
+        momenta = [self._momentum(one) for one in matrices]
+        torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+        ahead_KMN = torch.stack(gradients).lerp(torch.stack(momenta), group["momentum"])
+        steps_KMN = orthogonal(ahead_KMN, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        as_adamw = 0.2 * max(matrices[0].shape) ** 0.5  # Liu et al. 2025, arXiv:2502.16982
+        torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+        steps = steps_KMN.to(ahead_KMN.dtype).unbind()
+        torch._foreach_add_(matrices, steps, alpha=-group["lr"] * as_adamw)
+
+    def _momentum(self, matrix: nn.Parameter) -> Tensor:
+        state = self.state[matrix]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(matrix)
+        return state["momentum_buffer"]
+
+
+def stacks(matrices: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Matrices of like shape together, not too many at once.
+
+    >>> some = [nn.Parameter(torch.zeros(shape)) for shape in ((2, 3), (4, 4), (2, 3))]
+    >>> [[tuple(one.shape) for one in stack] for stack in stacks(some)]
+    [[(2, 3), (2, 3)], [(4, 4)]]
+    """
+    by_shape: dict[torch.Size, list[nn.Parameter]] = {}
+    for one in matrices:
+        by_shape.setdefault(one.shape, []).append(one)
+    found = []
+    for shape, alike in by_shape.items():
+        most = max(1, MOST_NUMBERS // shape.numel())
+        found += [alike[begin : begin + most] for begin in range(0, len(alike), most)]
+    return found
+
+
+def orthogonal(
+    matrices_KMN: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> Tensor:
+    """The nearest matrix with all singular values near 1, by Newton and Schulz in bfloat16."""
+    a, b, c = coefficients
+    found = matrices_KMN.bfloat16()
+    tall = found.shape[1] > found.shape[2]
+    found = found.mT if tall else found
+    found = found / found.norm(dim=(1, 2), keepdim=True).clamp(min=eps)
+    for _ in range(steps):
+        gram = torch.bmm(found, found.mT)
+        change = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        found = torch.baddbmm(found, change, found, beta=a)
+    return found.mT if tall else found
