@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 MOST_NUMBERS = 1 << 22
 """Of a stack: matrices large enough to keep a processor busy gain nothing, and need memory."""
@@ -31,7 +31,7 @@ class StackedMuon(torch.optim.Muon):
                 self._update(stack, group)
         return loss
 
-    def _update(self, matrices: Sequence[nn.Parameter], group: dict[str, Any]) -> None:
+    def _update(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
         gradients = [one.grad for one in matrices if one.grad is not None]
         momenta = [self._momentum(one) for one in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
@@ -42,21 +42,22 @@ class StackedMuon(torch.optim.Muon):
         steps = steps_KMN.to(ahead_KMN.dtype).unbind()
         torch._foreach_add_(matrices, steps, alpha=-group["lr"] * as_adamw)
 
-    def _momentum(self, matrix: nn.Parameter) -> Tensor:
+    def _momentum(self, matrix: Tensor) -> Tensor:
         state = self.state[matrix]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(matrix)
-        return state["momentum_buffer"]
+        momentum: Tensor = state["momentum_buffer"]
+        return momentum
 
 
-def stacks(matrices: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+def stacks(matrices: Sequence[Tensor]) -> list[list[Tensor]]:
     """Matrices of like shape together, not too many at once.
 
-    >>> some = [nn.Parameter(torch.zeros(shape)) for shape in ((2, 3), (4, 4), (2, 3))]
+    >>> some = [torch.zeros(shape) for shape in ((2, 3), (4, 4), (2, 3))]
     >>> [[tuple(one.shape) for one in stack] for stack in stacks(some)]
     [[(2, 3), (2, 3)], [(4, 4)]]
     """
-    by_shape: dict[torch.Size, list[nn.Parameter]] = {}
+    by_shape: dict[torch.Size, list[Tensor]] = {}
     for one in matrices:
         by_shape.setdefault(one.shape, []).append(one)
     found = []
