@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
 )
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(electrify [^`]+)`")
 PLACEHOLDERS = {"RECIPE": "tiny", "NAME": "tiny"}
 PATH = re.compile(r"(?:src|tests|docs|benchmarks|notebooks)/[\w./-]*\w(?:::\w+)?")
