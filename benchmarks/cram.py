@@ -32,7 +32,7 @@ from electrify.finetuning.results import main_score, read_results
 from electrify.finetuning.tasks import TASKS
 from electrify.quickstart import untrained
 from electrify.recipe import Generator, Objective, Recipe, Sharing, check
-from electrify.training.journal import read
+from electrify.training.journal import read, seconds_trained
 
 VOCABULARY = 8_192
 TASK_NAMES = ("stsb", "mrpc", "sst2", "cola", "qnli")
@@ -178,6 +178,8 @@ def mean_said(some: Sequence[float]) -> str:
 def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """The difference of two means and its standard error.
 
+    The error is that of the seeds of fine-tuning: every row is one pre-training.
+
     >>> gain([0.5, 0.7], [0.2, 0.4]), gain([0.5], [0.2])
     ('+0.300 ± 0.141', '+0.300')
     """
@@ -189,10 +191,11 @@ def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 
 def learned(run: Path) -> str:
-    """The last measurement on held-out text."""
+    """How long a training took, and its last measurement on held-out text."""
     last = [line for line in read(run) if line["split"] == "validation"][-1]
     values = {name: last[name] for name in ("step", "generator_loss", "auc") if name in last}
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+    said = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+    return f"{seconds_trained(run) / 60:.1f} min, {said}"
 
 
 if __name__ == "__main__":

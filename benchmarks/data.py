@@ -70,7 +70,12 @@ def main() -> None:
     parser.add_argument("vocab", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    work = Path(tempfile.mkdtemp(prefix="benchmark"))
+    with tempfile.TemporaryDirectory(prefix="benchmark") as folder:
+        compare(arguments, Path(folder))
+
+
+def compare(arguments: argparse.Namespace, work: Path) -> None:
+    """Check that all give the same ids, then measure them."""
     settings = settings_type("text")(sources=(str(arguments.text),), out=work / "docs", workers="1")
     manifest = corpus(settings)
     megabytes = manifest["text_bytes"] / 1e6
@@ -108,7 +113,8 @@ def main() -> None:
         == [e.ids for e in backend.encode_batch_fast(some, add_special_tokens=False)]
         for text, some in zip(texts, lines, strict=True)
     )
-    print(f"same ids as encode_batch_fast in all {len(texts):,} documents: {equal}")
+    assert equal, "other ids than encode_batch_fast"
+    print(f"same ids as encode_batch_fast in all {len(texts):,} documents")
     report(measure(rivals, arguments.rounds), "electrify prepare", "MB/s per core")
     print(where())
 

@@ -17,6 +17,7 @@ electra-pytorch is not among the project's dependencies: `pip install --no-deps 
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from multiprocessing import Pipe, get_context
 from statistics import median
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import torch
 from side_by_side import measure, report, where
 from torch import nn
+from transformers import CONFIG_MAPPING
 
 from electrify import recipe as recipes
 from electrify.batches.masking import most_slots
@@ -45,10 +47,12 @@ Steps = Callable[[int], float]
 def main() -> None:
     given = _asked()
     recipe = sized(given)
-    names = [name for name in RIVALS if not (name == "electra-pytorch" and mlm(recipe))]
-    dropout = recipe.discriminator.config["hidden_dropout_prob"]
+    names = list(RIVALS)
+    if mlm(recipe) or find_spec("electra_pytorch") is None:
+        names.remove("electra-pytorch")
+        print("without electra-pytorch: " + ("it has no MLM" if mlm(recipe) else "not installed"))
     print(f"{given.recipe}, length {recipe.run.length}, batch {recipe.run.batch_size}, ", end="")
-    print(f"dropout {dropout}, {torch.get_num_threads()} threads, {where()}")
+    print(f"dropout {given.dropout}, {torch.get_num_threads()} threads, {where()}")
     rivals = {name: Rival(name, given) for name in names}
     rates = measure(
         {name: lambda rival=rival: rival.run(given.steps) for name, rival in rivals.items()},
@@ -110,13 +114,22 @@ def _asked() -> argparse.Namespace:
 def sized(given: argparse.Namespace) -> Recipe:
     """A shipped recipe at another length, batch and dropout."""
     recipe = recipes.load(given.recipe)
-    dropout = {"hidden_dropout_prob": given.dropout, "attention_probs_dropout_prob": given.dropout}
+    dropout = dict.fromkeys(dropouts(recipe.discriminator.architecture), given.dropout)
     discriminator = replace(recipe.discriminator, config={**recipe.discriminator.config, **dropout})
     generator = recipe.generator
     if not mlm(recipe):
+        own = generator.architecture or recipe.discriminator.architecture
+        dropout = dict.fromkeys(dropouts(own), given.dropout)
         generator = replace(generator, config={**generator.config, **dropout})
     run = replace(recipe.run, length=given.length, batch_size=given.batch_size)
     return replace(recipe, discriminator=discriminator, generator=generator, run=run)
+
+
+def dropouts(architecture: str) -> list[str]:
+    """The fields of an architecture's configuration that say how much its body drops."""
+    fields = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # of BERT and its kin
+    fields += ("embedding_dropout", "attention_dropout", "mlp_dropout")  # of ModernBERT
+    return [name for name in fields if hasattr(CONFIG_MAPPING[architecture](), name)]
 
 
 def mlm(recipe: Recipe) -> bool:

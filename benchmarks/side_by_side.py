@@ -9,11 +9,14 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 from rich.console import Console
 from rich.table import Table
+
+from electrify.jobs import available_cores
 
 Run = Callable[[], float]
 """Does the work once and returns how much it did (megabytes, steps, …)."""
@@ -57,8 +60,11 @@ def asked_for_glue(task: str) -> argparse.ArgumentParser:
 
 
 def where() -> str:
-    """The machine and the commit, for results.md."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True
-    ).stdout.strip()
-    return f"{platform.machine()}, Python {platform.python_version()}, commit {commit}"
+    """The machine, the versions and the commit, for results.md."""
+    here = Path(__file__).parent
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=here
+    )
+    machine = f"{available_cores()} cores of {platform.machine()}"
+    versions = f"Python {platform.python_version()}, torch {version('torch')}"
+    return f"{machine}, {versions}, commit {described.stdout.strip()}"

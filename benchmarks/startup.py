@@ -15,6 +15,8 @@ from statistics import median
 
 from side_by_side import measure, where
 
+from electrify.tokens.store import Shards
+
 COMMANDS = {
     "python, nothing": ["-c", "pass"],
     "electrify --help": ["-m", "electrify", "--help"],
@@ -45,13 +47,14 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> float:
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     return 1
 
 
 def one_step(shards: Path) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        flags = ["--run.steps", "1", "--run.length", "64", "--out", f"{folder}/run"]
+        length = str(Shards(shards).length)
+        flags = ["--run.steps", "1", "--run.length", length, "--out", f"{folder}/run"]
         run(["-m", "electrify", "pretrain", "tiny", "--data", str(shards), *flags])
     return 1
 

@@ -18,12 +18,12 @@ import torch
 
 from electrify import recipe as recipes
 from electrify.batches.loader import Batches
-from electrify.models.pair import Vocabulary, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights, metrics
+from electrify.models.pair import Vocabulary
+from electrify.models.rtd import metrics
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.store import Shards
 from electrify.training.checkpoint import Policy, Writer, snapshot
-from electrify.training.objective import masking_of, on, totals
+from electrify.training.objective import build_objective, masking_of, on, totals, vocabulary_of
 from electrify.training.optim import build_optimizer
 from electrify.training.state import model_tensors, optimizer_tensors
 from electrify.training.update import update
@@ -35,8 +35,7 @@ ROUNDS = 5
 def save_cost() -> None:
     """The cost of saving electra-small."""
     recipe = recipes.load("electra-small")
-    pair = build_pair(recipe, Vocabulary(30_522, 0, 101, 102))
-    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
+    model = build_objective(recipe, Vocabulary(30_522, 0, 101, 102)).model
     optimizer = build_optimizer(model, recipe.optimizer)
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 1e-3)
@@ -73,10 +72,7 @@ def memory_growth(shards: Path) -> None:
     """Memory after 200 and after 1,200 steps of a small pair, a save every 50."""
     recipe = recipes.load("tiny")
     tokenizer = tokenizers.load(shards / "tokenizer")
-    special = tokenizer.special
-    vocabulary = Vocabulary(tokenizer.vocab_size, special.pad, special.cls, special.sep)
-    pair = build_pair(recipe, vocabulary)
-    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights()).train()
+    model = build_objective(recipe, vocabulary_of(tokenizer)).model.train()
     optimizer = build_optimizer(model, recipe.optimizer)
     batches = Batches(Shards(shards), tokenizer, masking_of(recipe), 4, 0)
     tensors = on(torch.device("cpu"))

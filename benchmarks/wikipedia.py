@@ -34,7 +34,12 @@ def main() -> None:
     parser.add_argument("dump", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    work = Path(tempfile.mkdtemp(prefix="benchmark"))
+    with tempfile.TemporaryDirectory(prefix="benchmark") as folder:
+        compare(arguments, Path(folder))
+
+
+def compare(arguments: argparse.Namespace, work: Path) -> None:
+    """Time both, then compare what they wrote."""
     beside = Path(sys.executable).with_name("wikiextractor")
     rival = str(beside) if beside.exists() else shutil.which("wikiextractor")
     plain = work / "dump.xml"  # unpacking is not what is measured

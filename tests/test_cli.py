@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,13 @@ from electrify import __version__
 from electrify.cli import COMMANDS, main
 
 
-def test_help_is_fast_and_imports_no_torch():
+def test_help_imports_nothing_that_takes_time():
     program = (
-        "import sys, time; t = time.perf_counter(); from electrify.cli import main; main(['--help']);"
+        "import sys; from electrify.cli import main; main(['--help']);"
         "heavy = {'torch', 'transformers', 'tyro', 'numpy'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
-    best = 9.0
-    for _ in range(3):
-        begin = time.perf_counter()
-        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-        best = min(best, time.perf_counter() - begin)
-    assert best < 0.5
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "corpus text", "plan tiny", "pretrain tiny"])

@@ -84,6 +84,41 @@ def test_a_second_interrupt_ends_at_once(gap):
     assert time.monotonic() - begin < 5
 
 
+SAVING = """
+import signal, sys, time
+from pathlib import Path
+from electrify.jobs import executor, in_order
+
+def work(path):
+    asked = []
+    signal.signal(signal.SIGTERM, lambda *what: asked.append(1))
+    path.with_suffix(".begun").touch()
+    while not asked:
+        time.sleep(0.01)
+    time.sleep(0.3)  # as long as it takes to save
+    path.with_suffix(".saved").touch()
+    raise KeyboardInterrupt
+
+if __name__ == "__main__":
+    with executor(2) as pool:
+        list(in_order(work, [Path(sys.argv[1]) / name for name in "abcd"], pool, ahead=4))
+"""
+
+
+def test_an_interrupt_lets_workers_save_what_they_are_at(tmp_path):
+    (tmp_path / "saving.py").write_text(SAVING)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "saving.py", tmp_path], stderr=subprocess.DEVNULL
+    )
+    while len(list(tmp_path.glob("*.begun"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) != 0
+    begun = {path.stem for path in tmp_path.glob("*.begun")}
+    assert {path.stem for path in tmp_path.glob("*.saved")} == begun
+
+
 def test_a_worker_that_dies_is_an_error_that_says_what_to_do():
     with pytest.raises(UserError, match="a worker process died"), executor(2) as pool:
         list(in_order(die, range(4), pool, ahead=4))

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
@@ -13,6 +14,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from electrify.errors import UserError
+
+SECONDS_TO_SAVE = 30.0
+"""That workers have after Ctrl-C; a second one leaves at once."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -55,13 +59,23 @@ def executor(workers: int | str) -> Iterator[Executor]:
             fix="run the same command again, perhaps with fewer --workers: finished parts are kept",
         ) from error
     except BaseException:
-        # What the workers were writing is not committed, so they can be killed at any moment.
-        for process in list((pool._processes or {}).values()):
-            process.kill()
+        _end(pool)
         raise
     finally:
         # The interpreter waits at its end anyway, and there may write to a pipe just closed.
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """End the workers: a fit saves first, and what others were writing is not committed."""
+    processes = list((pool._processes or {}).values())
+    for process in processes:
+        process.terminate()
+    pool.shutdown(wait=False, cancel_futures=True)
+    deadline = time.monotonic() + SECONDS_TO_SAVE
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()
 
 
 @contextmanager

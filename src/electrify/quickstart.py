@@ -161,6 +161,8 @@ def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
     >>> of = lambda mean: {"mean": {"f1": mean}, "std": {"f1": 0.02}, "seeds": [{}] * 4}
     >>> verdict(of(0.7), of(0.5))
     'f1 0.700 pre-trained, 0.500 from random weights: a gain of 0.200 ± 0.014'
+    >>> verdict(of(0.5), of(0.7))
+    'f1 0.500 pre-trained, 0.700 from random weights: a loss of 0.200 ± 0.014; a longer --budget?'
     """
     metric, both = next(iter(pretrained["mean"])), (pretrained, random)
     means = [one["mean"][metric] for one in both]
@@ -172,6 +174,8 @@ def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
         return f"{said}; one seed says nothing about chance"
     if gain > 2 * error:
         return f"{said}: a gain of {gain:.3f} ± {error:.3f}"
+    if gain < -2 * error:
+        return f"{said}: a loss of {-gain:.3f} ± {error:.3f}; a longer --budget?"
     return f"{said}: no gain larger than chance ({gain:+.3f} ± {error:.3f}); a longer --budget?"
 
 

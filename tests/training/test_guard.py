@@ -128,7 +128,7 @@ def test_the_report_names_batches_and_the_last_steps():
     error = watch.error()
     assert isinstance(error, GuardError)
     assert error.exit_code == EXIT_GUARD == 4
-    text = watch.report()
+    text = str(error)
     assert "bad batches: 40, 41" in text
     assert "left out before: 40" in text
     assert "optimizer.lr" in text

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from electrify.errors import DamagedError
-from electrify.training.journal import Journal, read
+from electrify.training.journal import Journal, read, seconds_trained
 
 
 def loss_at(step: int) -> float:
@@ -88,3 +88,12 @@ def test_damage_in_the_middle_is_not_passed_over(tmp_path, line):
 
 def test_reading_a_run_without_metrics(tmp_path):
     assert read(tmp_path) == []
+
+
+def test_the_time_of_a_run_is_that_of_its_steps(tmp_path):
+    journal = Journal(tmp_path, 0)
+    assert seconds_trained(tmp_path) == 0
+    for step, rate in ((10, 5.0), (20, 2.0), (25, 0.5)):
+        journal.timing(step, {"steps_per_second": rate})
+    journal.close()
+    assert seconds_trained(tmp_path) == pytest.approx(2 + 5 + 10)

@@ -180,7 +180,7 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     objective = build_objective(recipe, vocabulary_of(tokenizer))
     start_at_data(objective, recipe, shards, tokenizer)
     model = objective.model
-    found = held_out_task(recipe, data, tokenizer, CPU, multiple=1)
+    found = held_out_task(recipe, data, tokenizer, CPU)
     assert found is not None
     held_out, count = found
     before = measure(model, held_out, range(count))

@@ -203,6 +203,7 @@ def test_a_budget_of_time_becomes_steps(nursery, recipe, shards, tmp_path):
     identity = json.loads((tmp_path / "run" / "run.json").read_text())["identity"]
     steps = identity["recipe"]["run"]["steps"]
     assert checkpoint.stored(tmp_path / "run" / "checkpoints")[0].step == steps
+    assert "budget 3s, trained for " in (tmp_path / "log").read_text()
     assert nursery.run(*command, log=tmp_path / "log") == 0, "again: the same steps"
     assert nursery.run(*command, "--optimizer.lr", 0.5, log=tmp_path / "log") == 2
     assert nursery.run(*command[:-2], log=tmp_path / "log") == 2, "without the budget"

@@ -164,7 +164,7 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 @contextmanager
 def _interruptible(stop: Stop) -> Iterator[None]:
-    """Ctrl-C saves first; in a thread or a worker nobody can ask."""
+    """Ctrl-C saves first, in a worker of a pool too; threads cannot hear it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

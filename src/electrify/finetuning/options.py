@@ -153,8 +153,8 @@ class Squad:
     """2.0: no answer above these odds; by default 0, or -2.75 with the official head."""
     seed: int = 0
     """Of new weights, order and dropout."""
-    device: str = "auto"
-    """cpu, cuda, mps; auto takes the best."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ Precision = Literal["float32", "mixed"]
 
 FLOAT, HALF = 4, 2
 STATE = 2 * FLOAT  # mean and square of every gradient; muon keeps less
-# What a masked-LM head holds at once of each logit in float32: itself, its logarithm of
-# probability, its probability for sampling, its gradient.
+# What a masked-LM head holds at once of each logit in float32: itself, its chance (which becomes
+# its gradient), the chance to sample by at other temperatures than 1, and a padded copy of that.
 COPIES_OF_LOGITS = 4
 # Numbers held for each pair of tokens and head where attention is not fused: DeBERTa's, measured.
 PER_PAIR = 4

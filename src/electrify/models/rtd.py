@@ -6,7 +6,6 @@ total of the whole global batch, so micro-batches and processes add up exactly.
 
 # B batch, L length, N slots a row, M = B × N slots, V vocabulary, K bins
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,9 +16,6 @@ from electrify.models.inputs import Inputs, Totals, call
 from electrify.models.mlm import EPSILON, predict
 
 BINS = 500  # of the discriminator's probabilities, for the area under the curve
-
-Sampler = Callable[[Tensor], Tensor]
-"""From adjusted logits of the slots to token ids."""
 
 
 class Weights(NamedTuple):

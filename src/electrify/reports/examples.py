@@ -40,7 +40,7 @@ class Example(NamedTuple):
 def held_out(run: Path, loaded: Trained) -> Task:
     """The batches on which a run is evaluated."""
     data, here = shards_of_run(run), torch.device("cpu")
-    found = held_out_task(loaded.recipe, data, loaded.tokenizer, here, 1)
+    found = held_out_task(loaded.recipe, data, loaded.tokenizer, here)
     if found is None:
         raise UserError(
             f"{run} has no held-out examples",

@@ -1,20 +1,28 @@
-"""As many steps as fit in a time: measured on the first batches, before anything is trained."""
+"""As many steps as fit in a time: measured on the first batches, before anything is trained.
+
+What fits is counted once, so that a run is the same however often it stops and goes on. On a
+machine that slows down it takes longer than its budget, and says so at its end.
+"""
 
 import math
 import time
 from dataclasses import replace
-from itertools import islice
-from statistics import fmean, median
+from itertools import count, islice
 
 from electrify.errors import UserError
 from electrify.recipe import Recipe
 from electrify.training.evaluate import evaluate
-from electrify.training.loop import Training, cut_rows, held_out_micro_batches, one_gradient
+from electrify.training.loop import (
+    Training,
+    cut_rows,
+    held_out_micro_batches,
+    one_gradient,
+    reason_to_stop,
+)
 
 FIRST = 2  # the first steps are slower: memory is found, kernels are chosen
-MEASURED = 8
-LONGER = 0.01  # of the time, at most half a minute: processors are faster for some seconds
-HALF_A_MINUTE = 30.0
+TO_MEASURE = 0.05  # of the time, but
+MOST_TO_MEASURE = 30.0  # seconds: processors are faster for a moment than they stay
 SET_BY_BUDGET = ("steps", "log_every", "eval_every", "save_every")
 OVERHEAD = 1.04  # saving, logging
 EVALUATIONS = 8
@@ -22,25 +30,26 @@ MOST_FOR_EVALUATION = 0.1  # of the time; fewer evaluations where eight take mor
 
 
 def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe:
-    """The recipe with the steps that fit, warm-up and cadences shrunk along; weights do not move.
+    """The recipe with the steps that fit, warm-up and cadences in proportion; no weight moves.
 
     The first process measures, and all take its answer. Updates are whole ones at a rate of 0.
     """
-    begin = time.monotonic()
-    took = _seconds_of_steps(run, FIRST + MEASURED)
-    longer = min(seconds * LONGER, HALF_A_MINUTE)
-    more: int = run.engine.agreed(int(longer / median(took[FIRST:])))
-    took = took[FIRST:] + _seconds_of_steps(run, more)
+    begin, scale = time.monotonic(), run.engine.scale_state()
+    one_step = _seconds_of_a_step(run, min(seconds * TO_MEASURE, MOST_TO_MEASURE)) * OVERHEAD
+    one_evaluation = _seconds_of_evaluation(run) if recipe.run.eval_every else 0.0
     run.optimizer.state.clear()
-    one_step, one_evaluation = fmean(took) * OVERHEAD, _seconds_of_evaluation(run)
+    run.engine.load_scale(scale)
+    if reason_to_stop(run):  # nothing is begun that could go on
+        raise KeyboardInterrupt
     left = seconds - (time.monotonic() - begin)
     one_step, one_evaluation, left = run.engine.agreed((one_step, one_evaluation, left))
     evaluations = max(1, min(EVALUATIONS, int(left * MOST_FOR_EVALUATION / (one_evaluation or 1))))
     steps = int((left - evaluations * one_evaluation) / one_step)
     if steps < 1:
         raise UserError(
-            "the budget is shorter than one step",
-            got=f"{seconds:.0f} s, one step takes {one_step:.1f} s",
+            "the budget is too short",
+            got=f"{max(0, left):.0f} of {seconds:.0f} s were left after finding that a step takes "
+            f"{one_step:.1f} s and a measurement on held-out text {one_evaluation:.1f} s",
             fix="give more time, or a smaller recipe",
         )
     share = steps / recipe.run.steps
@@ -57,21 +66,32 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe:
     )
 
 
-def _seconds_of_steps(run: Training, count: int) -> list[float]:
-    took = []
-    for number in range(count):
-        begin = time.monotonic()
-        one_gradient(run, number, run.task.batches[number], may_move=lambda loss, norm: True)
-        took.append(time.monotonic() - begin)
-    return took
+def _seconds_of_a_step(run: Training, seconds: float) -> float:
+    """The mean of the updates of some seconds, one at least, after the first ones."""
+    begin = time.monotonic()
+    for number in count():
+        if number == FIRST:
+            begin = time.monotonic()
+        one_gradient(run, number, run.task.batches[number], may_move=_finite)
+        enough = time.monotonic() - begin >= seconds
+        if (number >= FIRST and run.engine.agreed(enough)) or reason_to_stop(run):
+            break
+    return (time.monotonic() - begin) / max(1, number - FIRST + 1)
+
+
+def _finite(loss: float, norm: float) -> bool:
+    """Even at a rate of 0 a gradient that is no number would spoil the weights."""
+    return math.isfinite(loss) and math.isfinite(norm)
 
 
 def _seconds_of_evaluation(run: Training) -> float:
-    """How long a measurement on held-out text takes, from one batch of it."""
+    """How long a measurement on held-out text takes, from a batch of it."""
     if run.held_out is None:
         return 0.0
-    begin = time.monotonic()
-    one_batch = islice(held_out_micro_batches(run, run.held_out), 1)
-    evaluate(run.model, run.engine, one_batch, run.held_out.metrics, 1)
-    rows = run.engine.share(run.held_out.batch_size)
-    return (time.monotonic() - begin) * len(cut_rows(rows, run.micro_batch)) * run.held_out_batches
+    began = []
+    for _ in range(2):  # the first may compile, and finds memory
+        began.append(time.monotonic())
+        one_batch = islice(held_out_micro_batches(run, run.held_out), 1)
+        evaluate(run.model, run.engine, one_batch, run.held_out.metrics, 1)
+    cuts = cut_rows(run.engine.share(run.held_out.batch_size), run.micro_batch)
+    return (time.monotonic() - began[-1]) * len(cuts) * run.held_out_batches

@@ -175,10 +175,6 @@ class Guard:
             "bad, --on-spike warn lets them pass",
         )
 
-    def report(self) -> str:
-        """Why the run stopped: the bad batches, the last steps, and what to try."""
-        return str(self.error())
-
     def state(self) -> dict[str, Any]:
         """All that the guard remembers, as plain JSON."""
         return {

@@ -60,6 +60,15 @@ def read(run: Path) -> list[dict[str, Any]]:
     return records_of(run / METRICS)
 
 
+def seconds_trained(run: Path) -> float:
+    """How long the steps of a run took, with what came between them, by the rates it noted."""
+    total, before = 0.0, 0
+    for record in records_of(run / TIMING):
+        total += (record["step"] - before) / record["steps_per_second"]
+        before = record["step"]
+    return total
+
+
 def cut(path: Path, step: int) -> None:
     """Leave in a journal's file what was recorded up to a step."""
     kept = "".join(as_line(record) for record in records_of(path) if record["step"] <= step)

@@ -113,16 +113,23 @@ def task(recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer, device: tor
 
 
 def held_out_task(
-    recipe: Recipe, data: Path, tokenizer: LoadedTokenizer, device: torch.device, multiple: int
+    recipe: Recipe,
+    data: Path,
+    tokenizer: LoadedTokenizer,
+    device: torch.device,
+    world: int = 1,
+    alike: bool = False,
 ) -> tuple[Task, int] | None:
-    """To measure on the validation examples, and in how many batches; None if there are none.
+    """To measure on the validation examples, and in how many batches; None if there are too few.
 
-    Batches are the same for any number of processes, unless their size must be a multiple of it.
+    Batches are the same for any number of processes (`world`), unless all must have as many rows.
     """
     shards = Shards(data, "validation")
-    size = min(recipe.run.batch_size, len(shards)) // multiple * multiple
-    if not size:
+    size = min(recipe.run.batch_size, len(shards))
+    if size < world:  # a process without rows would wait for the others in vain
         return None
+    if alike:
+        size = size // world * world
     batches = Batches(shards, tokenizer, masking_of(recipe), size, HELD_OUT_SEED, shuffled=False)
     count = max(1, min(recipe.run.eval_batches, len(shards) // size))
     return Task(batches, size, on(device), totals, metrics), count

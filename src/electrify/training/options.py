@@ -32,7 +32,7 @@ class Pretrain(FromRecipe):
     checkpoint_activations: bool = False
     """Compute the layers twice to need less memory, for large models."""
     budget: str = ""
-    """A time such as 45m or 8h: as many steps as fit, instead of run.steps."""
+    """A time such as 45m or 8h: as many steps as fit; warm-up and cadences follow them."""
     max_time: str = ""
     """Save and stop half a minute before so much time has passed."""
     save_minutes: float = 15.0

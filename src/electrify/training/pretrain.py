@@ -10,6 +10,7 @@ from pathlib import Path
 
 from electrify.config import check_least
 from electrify.errors import EXIT_INTERRUPTED, DamagedError
+from electrify.progress import duration
 from electrify.recipe import Recipe, check, only_recipe
 from electrify.training import checkpoint
 from electrify.training.bands import Metrics, sizes_of, verdict
@@ -19,7 +20,7 @@ from electrify.training.clock import Spent
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
-from electrify.training.journal import Journal, read
+from electrify.training.journal import Journal, read, seconds_trained
 from electrify.training.loop import Cadence, Done, Training, to_stderr
 from electrify.training.objective import (
     Objective,
@@ -79,7 +80,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         done = train_to_the_end(run, folder.checkpoints, _cadence(recipe, settings), start)
         stop.finished = not done.why
     if engine.first:
-        _say_end(done, recipe, settings.out, run.spent)
+        _say_end(done, recipe, settings, run.spent)
     # A launcher of many processes takes any other code for a crash, and starts them again.
     return EXIT_INTERRUPTED if done.why.startswith("SIG") and engine.world == 1 else 0
 
@@ -127,8 +128,8 @@ def _assembled(
     if settings.compile:
         compile_networks(objective)
     # Weights that are dealt out are gathered by all processes alike, so none may have more rows.
-    alike = engine.world if settings.shard else 1
-    held_out = held_out_task(recipe, settings.data, tokenizer, engine.device, alike)
+    alike = settings.shard
+    held_out = held_out_task(recipe, settings.data, tokenizer, engine.device, engine.world, alike)
     guard_settings = GuardSettings(on_spike=settings.on_spike)
     sizes = sizes_of(recipe, tokenizer.vocab_size)
     run = Training(
@@ -298,17 +299,20 @@ def _summary(recipe: Recipe, run: Training, objective: Objective, start: int) ->
             "the run (--optimizer.warmup)"
         )
     if run.held_out is None:
-        lines.append("note: no validation examples, so nothing is measured on held-out text")
+        lines.append("note: too few validation examples, so nothing is measured on held-out text")
     lines += [f"note: not shared: {note}" for note in objective.notes]
     return "\n".join(lines)
 
 
-def _say_end(done: Done, recipe: Recipe, out: Path, spent: Spent) -> None:
+def _say_end(done: Done, recipe: Recipe, settings: Pretrain, spent: Spent) -> None:
+    out = settings.out
     if spent.updates:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in spent.shares().items())
         print(f"time: {shares}")
     if done.why:
         print(f"stopped at step {done.step:,} ({done.why}) and saved; the same command goes on")
         return
+    if settings.budget:
+        print(f"budget {settings.budget}, trained for {duration(seconds_trained(out))}")
     print(f"done: {recipe.run.steps:,} steps in {out}")
     print(f"next: electrify export {out} --out MODEL")
