@@ -68,13 +68,15 @@ def executor(workers: int | str) -> Iterator[Executor]:
 
 def _end(pool: ProcessPoolExecutor) -> None:
     """End the workers: a fit saves first, and what others were writing is not committed."""
-    processes = list((pool._processes or {}).values())
-    for process in processes:
-        process.terminate()
+    living = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     deadline = time.monotonic() + SECONDS_TO_SAVE
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
+    while living and time.monotonic() < deadline:
+        for process in living:
+            process.terminate()  # again and again: a worker may have the next job in hand already
+        living[0].join(0.2)
+        living = [process for process in living if process.is_alive()]
+    for process in living:
         process.kill()
 
 
