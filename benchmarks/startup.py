@@ -22,6 +22,7 @@ COMMANDS = {
     "electrify --help": ["-m", "electrify", "--help"],
     "electrify recipes": ["-m", "electrify", "recipes"],
     "electrify pretrain tiny --help": ["-m", "electrify", "pretrain", "tiny", "--help"],
+    "electrify glue --help": ["-m", "electrify", "glue", "--help"],
     "import torch and transformers' classes": [
         "-c",
         "import torch; from transformers import AutoModelForMaskedLM, AutoTokenizer",

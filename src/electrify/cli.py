@@ -281,7 +281,8 @@ def _fields_help(chosen: Any) -> str:
 
 
 CONFIG_HELP = (
-    "--config FILE takes settings from a TOML file, such as the settings.toml in every output."
+    "--config FILE takes settings from a TOML file; documents, tokenizers, shards and fine-tuned "
+    "models hold theirs as settings.toml."
 )
 
 

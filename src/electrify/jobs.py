@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from electrify.errors import UserError
 
 SECONDS_TO_SAVE = 30.0
-"""That workers have after Ctrl-C; a second one leaves at once."""
+"""That workers have after an interrupt or an error; a second Ctrl-C leaves at once."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -53,6 +53,7 @@ def executor(workers: int | str) -> Iterator[Executor]:
         with _second_interrupt_kills():
             yield pool
     except BrokenProcessPool as error:
+        _end(pool)
         raise UserError(
             "a worker process died",
             got="killed from outside, most often because memory ran out",
@@ -69,7 +70,6 @@ def executor(workers: int | str) -> Iterator[Executor]:
 def _end(pool: ProcessPoolExecutor) -> None:
     """End the workers: a fit saves first, and what others were writing is not committed."""
     living = list((pool._processes or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
     deadline = time.monotonic() + SECONDS_TO_SAVE
     while living and time.monotonic() < deadline:
         for process in living:

@@ -114,6 +114,5 @@ def test_a_budget_for_nothing_is_refused_with_what_was_measured(made_of):
 
 def test_who_stops_the_measuring_has_begun_nothing(made_of):
     run = made_of(step=0.5, asked_to_stop_at=7)
-    with pytest.raises(KeyboardInterrupt):
-        fit_to_budget(recipe(), run, 1000)
+    assert fit_to_budget(recipe(), run, 1000) is None
     assert len(run.taken) == 7

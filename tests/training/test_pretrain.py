@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,10 @@ import torch
 from tests.training.nursery import Nursery, wait_for
 
 from electrify.lock import hold
+from electrify.recipe import load
+from electrify.tokens.store import Shards
 from electrify.training import checkpoint
+from electrify.training.objective import held_out_task, open_data
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +59,16 @@ def test_a_run_leaves_what_it_should(unbroken):
     assert [one.step for one in checkpoint.stored(unbroken / "checkpoints")] == [60, 50]
     assert {path.name for path in unbroken.iterdir()} >= {"run.json", "recipe.toml", "tokenizer"}
     assert lines[-1]["generator_loss"] < lines[0]["generator_loss"]
+
+
+def test_a_process_without_a_held_out_row_measures_nothing(recipe, shards):
+    chosen, here = load(str(recipe)), torch.device("cpu")
+    tokenizer, _ = open_data(shards, chosen)
+    there = len(Shards(shards, "validation"))
+    measured = partial(held_out_task, chosen, shards, tokenizer, here)
+    assert measured(world=min(8, there) + 1) is None
+    assert measured(world=3)[0].batch_size == min(8, there)
+    assert measured(world=3, alike=True)[0].batch_size == min(8, there) // 3 * 3
 
 
 def test_the_finished_run_does_nothing_more(unbroken, nursery, recipe, shards, tmp_path):
@@ -203,10 +217,17 @@ def test_a_budget_of_time_becomes_steps(nursery, recipe, shards, tmp_path):
     identity = json.loads((tmp_path / "run" / "run.json").read_text())["identity"]
     steps = identity["recipe"]["run"]["steps"]
     assert checkpoint.stored(tmp_path / "run" / "checkpoints")[0].step == steps
-    assert "budget 3s, trained for " in (tmp_path / "log").read_text()
+    assert "budget 3s, its steps took " in (tmp_path / "log").read_text()
     assert nursery.run(*command, log=tmp_path / "log") == 0, "again: the same steps"
     assert nursery.run(*command, "--optimizer.lr", 0.5, log=tmp_path / "log") == 2
     assert nursery.run(*command[:-2], log=tmp_path / "log") == 2, "without the budget"
+
+
+def test_a_time_limit_within_the_measuring_begins_nothing(nursery, recipe, shards, tmp_path):
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run", "--budget", "8h")
+    assert nursery.run(*command, "--max-time", "31s", log=tmp_path / "log") == 0
+    assert "nothing is begun" in (tmp_path / "log").read_text()
+    assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_the_time_limit_saves_and_stops(nursery, recipe, shards, tmp_path):

@@ -69,7 +69,6 @@ def _check(settings: Inspect) -> None:
 
 
 def _print(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
-
     for note in [*pair.notes, *left_out(pair, text)]:
         print(f"note: {visible(note)}", file=sys.stderr)
     if not tokens:
@@ -150,7 +149,6 @@ def page(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> str:
 
 
 def _row(token: Token) -> str:
-
     kind = verdict(token)
     was = f"<del>{escape(on_one_line(token.original.strip()))}</del> → " if token.original else ""
     change = was + escape(on_one_line(token.text))

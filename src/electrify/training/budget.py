@@ -29,18 +29,19 @@ EVALUATIONS = 8
 MOST_FOR_EVALUATION = 0.1  # of the time; fewer evaluations where eight take more
 
 
-def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe:
-    """The recipe with the steps that fit, warm-up and cadences in proportion; no weight moves.
+def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | None:
+    """The recipe with the steps that fit, warm-up and cadences following; no weight moves.
 
     The first process measures, and all take its answer. Updates are whole ones at a rate of 0.
+    None if there is a reason to stop before that.
     """
     begin, scale = time.monotonic(), run.engine.scale_state()
     one_step = _seconds_of_a_step(run, min(seconds * TO_MEASURE, MOST_TO_MEASURE)) * OVERHEAD
     one_evaluation = _seconds_of_evaluation(run) if recipe.run.eval_every else 0.0
     run.optimizer.state.clear()
     run.engine.load_scale(scale)
-    if reason_to_stop(run):  # nothing is begun that could go on
-        raise KeyboardInterrupt
+    if reason_to_stop(run):  # in the middle of measuring, perhaps
+        return None
     left = seconds - (time.monotonic() - begin)
     one_step, one_evaluation, left = run.engine.agreed((one_step, one_evaluation, left))
     evaluations = max(1, min(EVALUATIONS, int(left * MOST_FOR_EVALUATION / (one_evaluation or 1))))

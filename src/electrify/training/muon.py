@@ -1,7 +1,7 @@
 """Muon (Jordan et al. 2024), matrices of one shape at a time.
 
 torch's takes one matrix after the other, thirty small operations for each: for narrow bodies on a
-processor that was a fifth of a step. Stacked, the same operations give the same numbers.
+processor that was a fifth of a step. Stacked, the same operations give the same to rounding.
 """
 
 # K matrices of a shape, M × N

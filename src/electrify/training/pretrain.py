@@ -66,8 +66,10 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     with watching(stop), ExitStack() as stack:
         stack.callback(engine.close)
         engine.first_then_others(lambda: _lock(folder, stack))
-        recipe, run, objective = _assembled(settings, engine, folder, stop)
-        stack.callback(_unwrap, run)
+        assembled = _assembled(settings, engine, folder, stop, stack)
+        if assembled is None:
+            return _code(stop.why(), engine)
+        recipe, run, objective = assembled
         target = checkpoint_fn or settings.upload
         engine.first_then_others(lambda: _write(target, recipe, run, folder, stack))
         engine.first_then_others(lambda: _refuse_if_lost(folder))
@@ -81,8 +83,12 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         stop.finished = not done.why
     if engine.first:
         _say_end(done, recipe, settings, run.spent)
+    return _code(done.why, engine)
+
+
+def _code(why: str, engine: Engine) -> int:
     # A launcher of many processes takes any other code for a crash, and starts them again.
-    return EXIT_INTERRUPTED if done.why.startswith("SIG") and engine.world == 1 else 0
+    return EXIT_INTERRUPTED if why.startswith("SIG") and engine.world == 1 else 0
 
 
 def _lock(folder: RunFolder, stack: ExitStack) -> None:
@@ -108,9 +114,12 @@ def _unwrap(run: Training) -> None:
 
 
 def _assembled(
-    settings: Pretrain, engine: Engine, folder: RunFolder, stop: Stop
-) -> tuple[Recipe, Training, Objective]:
-    """Everything the loop moves, checked, with its starting weights; and the recipe it follows."""
+    settings: Pretrain, engine: Engine, folder: RunFolder, stop: Stop, stack: ExitStack
+) -> tuple[Recipe, Training, Objective] | None:
+    """Everything the loop moves, checked, with its starting weights; and the recipe it follows.
+
+    None if it was asked to stop before it knew how many steps there are.
+    """
     recipe = only_recipe(settings)
     tokenizer, shards = open_data(settings.data, recipe)
     objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
@@ -151,8 +160,13 @@ def _assembled(
         flops_per_step=objective_flops(objective, recipe),
         warn=to_stderr if engine.first else lambda text: None,
     )
+    stack.callback(_unwrap, run)
     if settings.budget:
-        recipe = _budgeted(recipe, run, folder, seconds_of(settings.budget, "--budget"))
+        fitted = _budgeted(recipe, run, folder, seconds_of(settings.budget, "--budget"))
+        if fitted is None:
+            run.warn("asked to stop while the budget was measured: nothing is begun")
+            return None
+        recipe = fitted
     run.rate = rates(recipe)
     engine.first_then_others(
         lambda: folder.begin_or_go_on(
@@ -162,7 +176,7 @@ def _assembled(
     return recipe, run, objective
 
 
-def _budgeted(recipe: Recipe, run: Training, folder: RunFolder, seconds: float) -> Recipe:
+def _budgeted(recipe: Recipe, run: Training, folder: RunFolder, seconds: float) -> Recipe | None:
     """The steps that fit were found when the run began; going on, they are not found again."""
     if not run.engine.agreed(folder.begun):
         return fit_to_budget(recipe, run, seconds)
@@ -313,6 +327,6 @@ def _say_end(done: Done, recipe: Recipe, settings: Pretrain, spent: Spent) -> No
         print(f"stopped at step {done.step:,} ({done.why}) and saved; the same command goes on")
         return
     if settings.budget:
-        print(f"budget {settings.budget}, trained for {duration(seconds_trained(out))}")
+        print(f"budget {settings.budget}, its steps took {duration(seconds_trained(out))}")
     print(f"done: {recipe.run.steps:,} steps in {out}")
     print(f"next: electrify export {out} --out MODEL")
