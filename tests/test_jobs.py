@@ -91,12 +91,13 @@ from electrify.jobs import executor, in_order
 
 def work(path):
     asked = []
-    signal.signal(signal.SIGTERM, lambda *what: asked.append(1))
+    before = signal.signal(signal.SIGTERM, lambda *what: asked.append(1))
     path.with_suffix(".begun").touch()
     while not asked:
         time.sleep(0.01)
     time.sleep(0.3)  # as long as it takes to save
     path.with_suffix(".saved").touch()
+    signal.signal(signal.SIGTERM, before)
     raise KeyboardInterrupt
 
 if __name__ == "__main__":
