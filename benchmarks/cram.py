@@ -72,7 +72,7 @@ def main() -> None:
         tasks = {"--tasks": ",".join(TASK_NAMES), "--workers": 2, "--length": ours.run.length}
         electrify("glue", model, **flags, **tasks, **FINETUNING)
     print(where())
-    Console().print(scores({row: given.out / row / "glue" for row in rows}))
+    Console(width=120).print(scores({row: given.out / row / "glue" for row in rows}))
     for row in rows:
         if row != "none":
             print(f"{row:10} {learned(given.out / row / 'run')}")
@@ -193,9 +193,9 @@ def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
 def learned(run: Path) -> str:
     """How long a training took, and its last measurement on held-out text."""
     last = [line for line in read(run) if line["split"] == "validation"][-1]
-    values = {name: last[name] for name in ("step", "generator_loss", "auc") if name in last}
-    said = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-    return f"{seconds_trained(run) / 60:.1f} min, {said}"
+    values = {name: last[name] for name in ("generator_loss", "auc") if name in last}
+    said = "".join(f", {name} {value:.3f}" for name, value in values.items())
+    return f"{last['step']:,} steps in {seconds_trained(run) / 60:.1f} min{said}"
 
 
 if __name__ == "__main__":
