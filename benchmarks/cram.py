@@ -161,8 +161,8 @@ def by_task(folder: Path) -> dict[str, list[float]]:
     """The first score of every seed: 0 where a training failed or the score is undefined."""
     found: dict[str, list[float]] = {name: [] for name in TASK_NAMES}
     for one in read_results(folder):
-        score = -math.inf if one.failed else main_score(one)
-        found[one.task].append(score if math.isfinite(score) else 0.0)
+        scored = not one.failed and math.isfinite(main_score(one))
+        found[one.task].append(main_score(one) if scored else 0.0)
     return found
 
 

@@ -129,7 +129,8 @@ def dropouts(architecture: str) -> list[str]:
     """The fields of an architecture's configuration that say how much its body drops."""
     fields = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # of BERT and its kin
     fields += ("embedding_dropout", "attention_dropout", "mlp_dropout")  # of ModernBERT
-    return [name for name in fields if hasattr(CONFIG_MAPPING[architecture](), name)]
+    config = CONFIG_MAPPING[architecture]()
+    return [name for name in fields if hasattr(config, name)]
 
 
 def mlm(recipe: Recipe) -> bool:

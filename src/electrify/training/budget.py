@@ -89,10 +89,9 @@ def _seconds_of_evaluation(run: Training) -> float:
     """How long a measurement on held-out text takes, from a batch of it."""
     if run.held_out is None:
         return 0.0
-    began = []
     for _ in range(2):  # the first may compile, and finds memory
-        began.append(time.monotonic())
+        begin = time.monotonic()
         one_batch = islice(held_out_micro_batches(run, run.held_out), 1)
         evaluate(run.model, run.engine, one_batch, run.held_out.metrics, 1)
     cuts = cut_rows(run.engine.share(run.held_out.batch_size), run.micro_batch)
-    return (time.monotonic() - began[-1]) * len(cuts) * run.held_out_batches
+    return (time.monotonic() - begin) * len(cuts) * run.held_out_batches
