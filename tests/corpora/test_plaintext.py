@@ -3,8 +3,10 @@ import gzip
 import json
 import lzma
 import random
+import re
 import tracemalloc
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -99,6 +101,23 @@ def test_the_lines_fold_alike_however_the_stream_is_blocked():
         blocks = [data[start : start + size] for start in range(0, len(data), size)]
         assert b"".join(fold_lines(blocks)) == whole
     assert b"".join(fold_lines([b"a\n", *[b" \n" * 1_000_000] * 3, b"b"])) == b"\na\n\nb"
+
+
+def test_blank_lines_are_found_as_by_plain_repeats():
+    plain = re.compile(rb"\n(?:(?:[ \t\v\f]|\xc2\xa0|\xe3\x80\x80)*\n)+")
+    draw = random.Random(0)
+    pieces = [b"\n", b"\n", b" ", b"\t", b"\xc2\xa0", b"\xe3\x80\x80", b"\xc2", b"a"]
+    for _ in range(2_000):
+        data = b"".join(draw.choices(pieces, k=draw.randrange(20))) + b"."
+        assert b"".join(fold_lines([data])) == plain.sub(b"\n\n", b"\n" + data)
+
+
+def test_no_pattern_has_a_possessive_group():
+    """Python before 3.11.5 matches them wrongly: corpora would come out short, in silence."""
+    possessive = re.compile(r"\)(?:[*+?]|\{[\d,]+\})\+|\(\?>")
+    files = list(Path(archive.__file__).parents[1].rglob("*.py"))
+    assert len(files) > 100
+    assert not [path for path in files if possessive.search(path.read_text())]
 
 
 def test_a_large_file_is_cut_and_numbered_as_if_it_were_not(tmp_path, monkeypatch):

@@ -194,11 +194,13 @@ def _of_module(module: Module, tally: Counter[str]) -> Iterator[tuple[str, str]]
         yield name if names[name] == 1 else f"{name}#{names[name]}", text
 
 
-_TOKEN = re.compile(  # all of them begin with one of four characters, which makes the search quick
+# All of them begin with one of four characters, which makes the search quick. No group is
+# possessive: Python before 3.11.5 matches those wrongly (github.com/python/cpython/issues/106052).
+_TOKEN = re.compile(
     r"\n(?P<indent>[ \t\f]*)(?:(?:async[ \t]+)?(?:(?:def|class)[ \t]+(?P<name>\w+)"
     r"|(?:if|elif|else|try|except|finally|with|for|while)\b))"
-    r'|(?P<string>"""(?:[^"\\]++|\\.|"(?!""))*+"""|"(?:[^"\\\n]++|\\.)*+"'
-    r"|'''(?:[^'\\]++|\\.|'(?!''))*+'''|'(?:[^'\\\n]++|\\.)*+')"
+    r'|(?P<string>"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*"""|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"'
+    r"|'''[^'\\]*+(?:(?:\\.|'(?!''))[^'\\]*+)*'''|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*')"
     r"|#[^\n]*",
     re.DOTALL,
 )
