@@ -228,6 +228,8 @@ def test_a_port_in_use_is_said(pair, server):
 
 
 def test_the_command_prints_its_address_and_ends_by_ctrl_c(exports):
+    # A suite that runs in the background of a shell ignores Ctrl-C, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     command = [sys.executable, "-m", "electrify", "inspect", str(exports["electra"]), "--serve"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
