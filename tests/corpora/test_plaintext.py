@@ -106,7 +106,7 @@ def test_the_lines_fold_alike_however_the_stream_is_blocked():
 def test_blank_lines_are_found_as_by_plain_repeats():
     plain = re.compile(rb"\n(?:(?:[ \t\v\f]|\xc2\xa0|\xe3\x80\x80)*\n)+")
     draw = random.Random(0)
-    pieces = [b"\n", b"\n", b" ", b"\t", b"\xc2\xa0", b"\xe3\x80\x80", b"\xc2", b"a"]
+    pieces = [b"\n", b"\n", b" ", b"\t", b"\v\f", b"\xc2\xa0", b"\xe3\x80\x80", b"\xc2", b"a"]
     for _ in range(2_000):
         data = b"".join(draw.choices(pieces, k=draw.randrange(20))) + b"."
         assert b"".join(fold_lines([data])) == plain.sub(b"\n\n", b"\n" + data)
