@@ -14,7 +14,7 @@ def hold(path: Path, what: str) -> IO[bytes]:
 
     The kernel frees it when the process dies, so a stale lock cannot stay.
     """
-    file = path.open("ab+")
+    file = path.open("ab+", buffering=0)  # nothing to write, and fail, once more when it closes
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -26,5 +26,4 @@ def hold(path: Path, what: str) -> IO[bytes]:
         ) from error
     file.truncate(0)
     file.write(f"process {os.getpid()} on {platform.node()}".encode())
-    file.flush()
     return file
