@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from electrify.corpora import archive, docstrings
-from electrify.corpora.docstrings import Docstrings, modules, prose
+from electrify.corpora.docstrings import Docstrings, modules
+from electrify.corpora.doctext import prose
 from electrify.errors import UserError
 
 LONG = (

@@ -1,0 +1,131 @@
+"""Docstrings to plain text: markup, code and bare headings go, paragraphs become lines."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from electrify.corpora.clean import blocks_of, unwrapped, without_marks, wrap_width
+
+_GONE = "\0"  # stands where code was, until the headings over it are judged
+_KEPT = re.compile(  # directives whose text stays
+    r"(?i:notes?|warnings?|caution|important|tip|hint|attention|danger|error|admonition|topic"
+    r"|deprecated|version-?added|version-?changed)"
+)
+_DIRECTIVE = re.compile(r"(?:\.\. |!!! )(?P<name>[\w:.-]+?)(?:::| *$)(?: +(?P<rest>.*))?")
+_COMMENT = re.compile(r"\.\.(?: (?!\[)|$)")  # also targets and substitutions, but no footnotes
+_TAG = re.compile(r"</?[A-Z]\w*[^>]*>|\[!\w+\]")  # <Tip>, [!NOTE]
+_VERSION = re.compile(r"v?\d[\w.]*[:,]?\s*")
+_CODE = re.compile(
+    r"from [\w.]+ import|import [\w.]+(?: as \w+)?$|(?:async )?def \w+\(|class \w+.*:$|@\w|[$%#] "
+    r"|(?:for|if|while|with|try|else|elif|except)\b.*:$|(?:return|assert|raise|await|del) \S+$"
+    r"|[\w.\[\]'\"]+(?:, \w+)* ?[-+*/|&]?= ?(?:\S+$|[\w.]+[(\[{]|[-\d\"'(\[{])"
+    r"|[\w.]+\((?:(?:[^)]|\)(?! ))*[),(\[{])?(?:\.\w+)*$|[)\]}]+[,:]?$|[\w./]+ --?\w"
+)
+_UNDERLINE = re.compile(r"([-=~^\"'*+#])\1{2,}")
+_BORDER = re.compile(r"[-=~^+| ]{3,}")
+_LEAD = re.compile(  # what only says that code follows
+    r"(?:\S+ ){0,3}\S+:|(?:(?:[Uu]sage|[Cc]ode|[Bb]asic) )?(?:[Ee]xamples?|[Uu]sage)(?: [Uu]sage)?"
+)
+
+
+def prose(text: str, code: bool = False) -> str:
+    """A docstring as plain text, one paragraph, parameter or row per line."""
+    lines = _without_bare_headings(list(_without_markup(text.split("\n"), code)))
+    width = wrap_width(lines)
+    return without_marks("\n".join(unwrapped(block, width) for block in blocks_of(lines)))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _end_of_body(lines: Sequence[str], start: int, indent: int) -> int:
+    """Where the lines that are indented deeper end."""
+    end = start
+    for number in range(start, len(lines)):
+        if lines[number].strip():
+            if _indent(lines[number]) <= indent:
+                break
+            end = number + 1
+    return end
+
+
+def _end_of_block(lines: Sequence[str], start: int) -> int:
+    return next((n for n in range(start, len(lines)) if not lines[n].strip()), len(lines))
+
+
+def _without_markup(lines: Sequence[str], code: bool) -> Iterator[str]:
+    """The lines without directives and, unless it is wanted, without code."""
+    number = outer = 0
+    while number < len(lines):
+        start, line = number, lines[number]
+        bare, indent = line.strip(), _indent(line)
+        number += 1
+        if directive := _DIRECTIVE.match(bare):
+            if _KEPT.fullmatch(directive["name"]):
+                yield " " * indent + _VERSION.sub("", directive["rest"] or "", count=1)
+            elif not (code and "code" in directive["name"]):
+                number = _end_of_body(lines, number, indent)
+                yield _GONE
+        elif _COMMENT.match(bare):
+            number = _end_of_body(lines, number, indent)
+        elif code:
+            yield line
+        elif bare.startswith(("```", "~~~")):
+            ends = (n for n in range(number, len(lines)) if lines[n].strip() == bare[:3])
+            number = next(ends, len(lines) - 1) + 1
+            yield _GONE
+        elif bare.startswith(">>>"):
+            number = _end_of_block(lines, number)
+            yield _GONE
+        elif bare.endswith("::"):
+            number = _end_of_body(lines, number, indent)
+            yield line.rstrip(": ") + ":" if bare != "::" else ""
+            yield _GONE
+        elif _CODE.match(bare) and (end := _end_of_code(lines, start, outer)):
+            number = end
+            yield _GONE
+        elif not _TAG.fullmatch(bare.removeprefix("> ")):
+            marked = bare.startswith((".. [", "> "))  # a footnote, a quotation
+            yield " " * indent + bare.partition(" ")[2] if marked else line
+        outer = indent if bare else outer
+
+
+def _end_of_code(lines: Sequence[str], start: int, outer: int) -> int:
+    """Where a block that looks like code ends; 0 if it does not, or if no block begins here."""
+    indent = _indent(lines[start])
+    if indent > outer:
+        end = _end_of_body(lines, start, outer)
+    elif start == 0 or not lines[start - 1].strip():
+        end = _end_of_block(lines, start)
+    else:
+        return 0
+    level = [line.strip() for line in lines[start:end] if line.strip() and _indent(line) <= indent]
+    return end if sum(map(bool, map(_CODE.match, level))) * 2 > len(level) else 0
+
+
+def _without_bare_headings(lines: Sequence[str]) -> list[str]:
+    """The lines without underlines and without headings over nothing, or over code that is gone."""
+    kept: list[str] = []
+    below, gone = -1, False  # the indent of what is kept next, -1 for a heading or the end
+    number = len(lines)
+    while number:
+        number -= 1
+        line, indent = lines[number], _indent(lines[number])
+        bare = line.strip()
+        above = lines[number - 1] if number else ""
+        title = above.strip()
+        alone = not title or title == _GONE or _indent(above) > indent
+        if bare == _GONE:
+            gone = True
+        elif title.strip(_GONE) and _UNDERLINE.fullmatch(bare) and len(title) <= len(bare) + 2:
+            number -= 1
+            kept += [] if below == -1 else ["", above, ""]
+            below, gone = -1, False
+        elif not bare or _BORDER.fullmatch(bare):
+            kept.append("")
+        elif alone and _LEAD.fullmatch(bare) and below <= indent and (gone or below == -1):
+            continue
+        else:
+            kept.append(line)
+            below, gone = indent, False
+    return kept[::-1]
