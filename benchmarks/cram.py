@@ -42,7 +42,6 @@ FINETUNING = {
     "--lr": 3e-4,
     "--layer-decay": 1,
     "--head": "own",
-    "--precision": "bf16",
 }
 SOURCES = {
     "enwik8.gz": "wikipedia",

@@ -122,8 +122,8 @@ class Run:
     """Starting weights: as ELECTRA's code, or as the architecture has them."""
     output_bias: Literal["zero", "frequencies"] = "zero"
     """Where heads start: nowhere, or at how often tokens occur and are replaced."""
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """Of matrix products; sampling, losses, weights, on processors attention: always float32."""
+    precision: Literal["auto", "float32", "bf16", "fp16"] = "float32"
+    """Of matmuls; auto: bf16 where it is faster, else float32. Losses and weights stay float32."""
     log_every: int = 100
     """Steps between two lines of metrics."""
     eval_every: int = 5_000

@@ -11,6 +11,7 @@ from electrify.finetuning.options import Fit
 from electrify.finetuning.presets import PRESETS, plan
 from electrify.finetuning.tagging import Tagger
 from electrify.finetuning.tasks import TASKS
+from electrify.training import precision
 from electrify.training.layers import layer_scale
 
 SMALL, BASE, LARGE = 256, 768, 1024
@@ -109,6 +110,16 @@ def test_the_rate_of_a_fit_is_the_official_one_with_a_float_warm_up(monkeypatch)
     assert rates[80] == pytest.approx(8.960174253112546e-05, rel=1e-12)
     assert rates[81] == pytest.approx(8.992537313432836e-05, rel=1e-12)
     assert rates[803] == pytest.approx(1.2437810945273853e-07, rel=1e-9)
+
+
+def test_a_precision_that_the_machine_emulates_is_named_once(monkeypatch, capsys):
+    speeds = {"float32": 1e11, "bf16": 2e9}
+    monkeypatch.setattr(precision, "matmul_speed", lambda name, *what: speeds[name])
+    monkeypatch.setattr(fitting, "train_to_the_end", lambda *what: 1 / 0)
+    for asked in ("float32", "bf16", "bf16"):
+        with pytest.raises(ZeroDivisionError):
+            fit(Recorder(), [1], lambda numbers: None, Fit(precision=asked), seed=0, device="cpu")
+    assert capsys.readouterr().err.count("bfloat16 matmuls run 50 times slower") == 1
 
 
 @pytest.mark.parametrize("kind", ["classes", "tags"])

@@ -8,14 +8,18 @@ import pytest
 from electrify.errors import UserError
 from electrify.recipe import Recipe, load
 from electrify.training import budget
-from electrify.training.budget import OVERHEAD, fit_to_budget
+from electrify.training.budget import OVERHEAD, cause_of_few_steps, fit_to_budget
+from electrify.training.precision import Choice, chosen
+
+FREE = Choice("float32", "float32", "")
+EMULATED = chosen("bf16", {"float32": 70e9, "bf16": 1.6e9})
 
 
 @pytest.fixture
 def made_of(monkeypatch):
     """A run whose steps and measurements take so many seconds."""
 
-    def make(step: float, evaluation: float = 0.0, asked_to_stop_at: int = -1):
+    def make(step: float, evaluation: float = 0.0, asked_to_stop_at: int = -1, choice=FREE):
         now, taken = 0.0, []
 
         def one_gradient(run, number, batch, may_move):
@@ -41,6 +45,7 @@ def made_of(monkeypatch):
             scale_state=lambda: {"scale": 1},
             load_scale=lambda state: loaded.append(state),
             share=range,
+            choice=choice,
         )
         loaded = []
         run = SimpleNamespace(
@@ -53,6 +58,8 @@ def made_of(monkeypatch):
             micro_batch=0,
             taken=taken,
             loaded=loaded,
+            warned=(warned := []),
+            warn=warned.append,
         )
         return run
 
@@ -116,3 +123,22 @@ def test_who_stops_the_measuring_has_begun_nothing(made_of):
     run = made_of(step=0.5, asked_to_stop_at=7)
     assert fit_to_budget(recipe(), run, 1000) is None
     assert len(run.taken) == 7
+
+
+def test_few_steps_are_a_warning_that_names_the_cause(made_of):
+    run = made_of(step=0.5, choice=EMULATED)
+    found = fit_to_budget(recipe(), run, 240)
+    assert found.run.steps < 500
+    [warning] = run.warned
+    assert warning.startswith(f"only {found.run.steps} steps fit into 4 min, a step takes 0.52 s")
+    assert "bfloat16 matmuls run 44 times slower than float32" in warning
+    run = made_of(step=0.1)
+    fit_to_budget(recipe(), run, 240)
+    assert run.warned == []
+
+
+def test_the_cause_is_the_precision_or_others_or_the_size():
+    assert "bfloat16" in cause_of_few_steps(EMULATED, cpu_share=0.2)
+    assert "other programs use the CPU" in cause_of_few_steps(FREE, cpu_share=0.45)
+    assert "45%" in cause_of_few_steps(FREE, cpu_share=0.45)
+    assert "smaller recipe" in cause_of_few_steps(FREE, cpu_share=0.95)

@@ -200,3 +200,32 @@ def test_muon_takes_the_matrices_of_the_bodies_and_nothing_else():
     assert "generator.bert.embeddings.word_embeddings.weight" in by_adamw
     assert {"discriminator.classifier.weight"} <= by_adamw
     assert not any("bias" in name or "LayerNorm" in name for name in by_muon)
+
+
+@pytest.mark.parametrize("shape", [(48, 32), (32, 32), (24, 96), (96, 24), (128, 512)])
+@pytest.mark.parametrize("rank", [2, 24])
+def test_muon_in_float32_is_the_iteration_in_float64(shape, rank):
+    """Also for gradients of low rank, whose Gram matrices have eigenvalues of 0."""
+    torch.manual_seed(0)
+    stack = torch.randn(3, shape[0], rank) @ torch.randn(3, rank, shape[1]) * 1e-3
+    how = ((3.4445, -4.7750, 2.0315), 5, 1e-7)
+    wanted = muon.orthogonal(stack.double(), *how)
+
+    def error(dtype: torch.dtype) -> float:
+        gap = muon.orthogonal(stack.to(dtype), *how).double() - wanted
+        return float(gap.abs().max() / wanted.abs().max())
+
+    assert error(torch.float32) < 1e-3
+    assert error(torch.bfloat16) > 0.05, "so much is enough for Muon"
+
+
+def test_muon_iterates_in_the_precision_that_it_is_given():
+    seen = []
+    parameter = nn.Parameter(torch.randn(8, 8))
+    optimizer = muon.StackedMuon([{"params": [parameter], "lr": 1e-2}], torch.float32)
+    parameter.grad = torch.randn(8, 8)
+    with pytest.MonkeyPatch.context() as patch:
+        real = muon.orthogonal
+        patch.setattr(muon, "orthogonal", lambda m, *how: seen.append(m.dtype) or real(m, *how))
+        optimizer.step()
+    assert seen == [torch.float32]

@@ -17,6 +17,7 @@ from electrify.lock import hold
 from electrify.recipe import load
 from electrify.tokens.store import Shards
 from electrify.training import checkpoint
+from electrify.training.folder import RunFolder
 from electrify.training.objective import held_out_task, open_data
 
 
@@ -290,6 +291,41 @@ def stopping(run, step, batch):
     return one_update(run, step, batch)
 loop.one_update = stopping
 """
+
+
+NATIVE = """
+from electrify.training import precision
+precision.matmul_speed = lambda name, *what: {"float32": 1e11, "bf16": 2e11}[name]
+"""
+EMULATED = NATIVE.replace("2e11", "2e9")
+
+
+def test_the_precision_is_chosen_once_and_printed(nursery, recipe, shards, tmp_path):
+    out, log = tmp_path / "run", tmp_path / "log"
+    flags = ("--run.precision", "auto", "--optimizer.kind", "muon", "--run.steps", 8)
+    command = ("pretrain", recipe, "--data", shards, "--out", out, *flags)
+    assert nursery.run(*command, log=log, before=NATIVE + STOP_AT_6) == 130
+    assert "precision bf16 (auto: bfloat16 matmuls run at 200 GFLOP/s" in log.read_text()
+    assert RunFolder(out).recipe.run.precision == "bf16"
+    assert nursery.run(*command, log=log, before=EMULATED) == 0, "on another machine"
+    assert "precision bf16 (bfloat16 matmuls run 50 times slower" in log.read_text()
+
+
+def test_where_bfloat16_is_slow_muon_does_without_it(nursery, recipe, shards, tmp_path):
+    only_float32 = """
+import torch
+from electrify.training import muon
+orthogonal = muon.orthogonal
+def checked(*what):
+    found = orthogonal(*what)
+    assert found.dtype == torch.float32
+    return found
+muon.orthogonal = checked
+"""
+    flags = ("--run.precision", "auto", "--optimizer.kind", "muon", "--run.steps", 3)
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run", *flags)
+    assert nursery.run(*command, log=tmp_path / "log", before=EMULATED + only_float32) == 0
+    assert "precision float32 (auto: float32 matmuls run at 100" in (tmp_path / "log").read_text()
 
 
 def test_checkpointed_activations_give_the_same_weights(nursery, recipe, shards, tmp_path):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from electrify.training.checkpoint import Policy, Writer
 from electrify.training.engine import Engine
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.layers import layer_scale
-from electrify.training.loop import Cadence, Task, Training
+from electrify.training.loop import Cadence, Task, Training, to_stderr
 from electrify.training.optim import build_optimizer
 from electrify.training.resume import begin_or_restore, train_to_the_end
 from electrify.training.schedule import factor
@@ -70,6 +71,8 @@ def fit(
     """
     check_fit(settings)
     engine = Engine(settings.precision, device)
+    if settings.precision != "float32" and engine.choice.slow:
+        _warn_once(engine.choice.reason)
     model.to(engine.device).train()
     shuffled = Shuffled(lengths, settings.batch_size, seed)
     steps = max(1, int(shuffled.per_epoch * settings.epochs))
@@ -133,6 +136,12 @@ def check_fit(settings: Fit) -> None:
             )
     if not 0 <= settings.warmup < 1:
         raise UserError("--warmup is no share", got=f"{settings.warmup}", fix="give 0.1")
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """A table of scores is made of many runs, which all have the same to say."""
+    to_stderr(text)
 
 
 def _optimizer(settings: Fit) -> Optimizer:

@@ -9,7 +9,10 @@ import time
 from dataclasses import replace
 from itertools import count, islice
 
+import torch
+
 from electrify.errors import UserError
+from electrify.progress import duration
 from electrify.recipe import Recipe
 from electrify.training.evaluate import evaluate
 from electrify.training.loop import (
@@ -19,6 +22,7 @@ from electrify.training.loop import (
     one_gradient,
     reason_to_stop,
 )
+from electrify.training.precision import Choice
 
 FIRST = 2  # the first steps are slower: memory is found, kernels are chosen
 TO_MEASURE = 0.05  # of the time, but
@@ -27,6 +31,8 @@ SET_BY_BUDGET = ("steps", "log_every", "eval_every", "save_every")
 OVERHEAD = 1.04  # saving, logging
 EVALUATIONS = 8
 MOST_FOR_EVALUATION = 0.1  # of the time; fewer evaluations where eight take more
+FEW_STEPS = 500
+BUSY = 0.7  # of the CPU time that its threads could have had: with less, others took the rest
 
 
 def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | None:
@@ -36,7 +42,9 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
     None if there is a reason to stop before that.
     """
     begin, scale = time.monotonic(), run.engine.scale_state()
+    cpu_begin = time.process_time()
     one_step = _seconds_of_a_step(run, min(seconds * TO_MEASURE, MOST_TO_MEASURE)) * OVERHEAD
+    cpu_share = (time.process_time() - cpu_begin) / max(time.monotonic() - begin, 1e-9)
     one_evaluation = _seconds_of_evaluation(run) if recipe.run.eval_every else 0.0
     run.optimizer.state.clear()
     run.engine.load_scale(scale)
@@ -53,6 +61,11 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
             f"{one_step:.1f} s and a measurement on held-out text {one_evaluation:.1f} s",
             fix="give more time, or a smaller recipe",
         )
+    if steps < FEW_STEPS:
+        run.warn(
+            f"only {steps:,} steps fit into {duration(seconds)}, a step takes {one_step:.2g} s: "
+            f"{cause_of_few_steps(run.engine.choice, cpu_share / torch.get_num_threads())}"
+        )
     share = steps / recipe.run.steps
     return replace(
         recipe,
@@ -65,6 +78,18 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
             save_every=max(1, min(recipe.run.save_every, steps // 4)),
         ),
     )
+
+
+def cause_of_few_steps(choice: Choice, cpu_share: float) -> str:
+    """Why a run is slow: its precision, other programs, or its own size.
+
+    `cpu_share` is the CPU time the process got, of what its threads could have used.
+    """
+    if choice.slow:
+        return choice.reason
+    if cpu_share < BUSY:
+        return f"other programs use the CPU, this run got {cpu_share:.0%} of its threads' time"
+    return "for this machine take a smaller recipe, or a longer --budget"
 
 
 def _seconds_of_a_step(run: Training, seconds: float) -> float:

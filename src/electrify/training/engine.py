@@ -8,8 +8,8 @@ total, so gradients add up over processes to those of one process.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
-from typing import Any, Literal
+from functools import cache, cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +17,16 @@ from torch.distributed.fsdp import FSDPModule
 
 from electrify.errors import UserError
 from electrify.models.fast import keep_memory
+from electrify.training.precision import Asked, Choice, Precision, choose
 from electrify.training.sharding import whole
 
-Precision = Literal["float32", "bf16", "fp16"]
-NAMES = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine:
     """The processes of a run, seen from one of them."""
 
-    def __init__(self, precision: Precision = "float32", device: str = "auto") -> None:
+    def __init__(self, precision: Asked = "float32", device: str = "auto") -> None:
         from accelerate import Accelerator
         from accelerate.utils import DistributedType
 
@@ -34,7 +34,7 @@ class Engine:
             raise UserError("no CUDA device here", got="--device cuda", fix="--device cpu, or auto")
         # On processors many processes find each other only if accelerate is told it has no more.
         on_processor = device == "cpu" or not torch.accelerator.is_available()
-        self.accelerator = Accelerator(mixed_precision=NAMES[precision], cpu=on_processor)
+        self.accelerator = Accelerator(mixed_precision="no", cpu=on_processor)  # autocast is ours
         kind = self.accelerator.distributed_type
         if kind in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
             raise UserError(
@@ -42,12 +42,29 @@ class Engine:
                 got=f"{kind.value}",
                 fix="launch with torchrun or plain accelerate; --shard deals out the weights",
             )
-        self.precision = precision
         self.device = self.accelerator.device
         if self.device.type == "cpu":
             keep_memory()
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
+        self._asked = precision
+        scaled = self.precision == "fp16"
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=scaled)
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The precision of the run and why, as the first process measured it."""
+        choice: Choice = self.agreed(choose(self._asked, self.device.type) if self.first else None)
+        return choice
+
+    @property
+    def precision(self) -> Precision:
+        """Of matmuls; measured only if the choice is left to the machine."""
+        return self.choice.precision if self._asked == "auto" else self._asked
+
+    @property
+    def muon_dtype(self) -> torch.dtype:
+        """Of Muon's matmuls, which bfloat16 is enough for, where that is faster."""
+        return DTYPES[self.choice.fastest]
 
     @property
     def first(self) -> bool:
@@ -83,8 +100,7 @@ class Engine:
         """Inside, matrices are multiplied in the run's precision."""
         if self.precision == "float32":
             return nullcontext()
-        kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
-        return torch.autocast(self.device.type, dtype=kinds[self.precision])
+        return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
 
     @contextmanager
     def adding(self, model: nn.Module, last: bool) -> Iterator[None]:

@@ -34,6 +34,7 @@ from electrify.recipe import Recipe
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored
+from electrify.training.precision import Asked
 
 WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl")
 # What may change between two starts of a run: none of it moves a weight.
@@ -72,6 +73,10 @@ class RunFolder(NamedTuple):
     def recipe(self) -> Recipe:
         """Its recipe."""
         return config.fill(Recipe, self.about["identity"]["recipe"], "run.json", None)
+
+    def precision_for(self, asked: Asked) -> Asked:
+        """The precision to train in: with "auto", what was chosen when the run started."""
+        return self.recipe.run.precision if asked == "auto" and self.begun else asked
 
     def with_own_sizes(self, recipe: Recipe) -> Recipe:
         """The recipe, with the sizes of released networks as the run keeps them.

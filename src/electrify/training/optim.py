@@ -128,6 +128,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
         matrices: set[int],
         betas: tuple[float, float],
         eps: float,
+        muon_dtype: torch.dtype = torch.bfloat16,
     ) -> None:
         muon: list[dict[str, Any]] = []
         adamw: list[dict[str, Any]] = []
@@ -143,7 +144,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
                     kind.append({**group, "names": list(names), "params": list(params)})
         self.parts: list[torch.optim.Optimizer] = []
         if muon:
-            self.parts.append(StackedMuon(muon))
+            self.parts.append(StackedMuon(muon, muon_dtype))
         if adamw:
             self.parts.append(torch.optim.AdamW(adamw, betas=betas, eps=eps, fused=True))
         super().__init__([group for part in self.parts for group in part.param_groups], {})
@@ -163,12 +164,13 @@ def build_optimizer(
     model: nn.Module,
     settings: Optimizer,
     scale: Callable[[str], float] = lambda name: 1.0,
+    muon_dtype: torch.dtype = torch.bfloat16,
 ) -> torch.optim.Optimizer:
     """The optimizer of a recipe for every trainable parameter of a model."""
     groups = parameter_groups(model, settings.lr, settings.weight_decay, scale)
     betas = (settings.beta1, settings.beta2)
     if settings.kind == "muon":
-        return MuonAndAdamW(groups, body_matrices(model), betas, settings.eps)
+        return MuonAndAdamW(groups, body_matrices(model), betas, settings.eps, muon_dtype)
     if settings.kind == "adamw":
         return torch.optim.AdamW(groups, betas=betas, eps=settings.eps, fused=True)
     kind = {"electra-adam": ElectraAdam, "lamb": Lamb}[settings.kind]

@@ -56,13 +56,11 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     check(settings)
     check_least(settings, micro_batch=0, workers=0, save_minutes=0)
     stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
-    engine = Engine(settings.run.precision, settings.device)
+    folder = RunFolder(settings.out)
+    engine = Engine(folder.precision_for(settings.run.precision), settings.device)
     stop.launcher = os.getppid() if engine.world > 1 else None
     if settings.shard:
-        check_can_shard(
-            settings.optimizer.kind, settings.run.precision, settings.compile, engine.world
-        )
-    folder = RunFolder(settings.out)
+        check_can_shard(settings.optimizer.kind, engine.precision, settings.compile, engine.world)
     with watching(stop), ExitStack() as stack:
         stack.callback(engine.close)
         engine.first_then_others(lambda: _lock(folder, stack))
@@ -121,6 +119,7 @@ def _assembled(
     None if it was asked to stop before it knew how many steps there are.
     """
     recipe = only_recipe(settings)
+    recipe = replace(recipe, run=replace(recipe.run, precision=engine.precision))
     tokenizer, shards = open_data(settings.data, recipe)
     objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
     if not checkpoint.stored(folder.checkpoints):  # which have the weights
@@ -131,7 +130,7 @@ def _assembled(
     model = objective.model.to(engine.device).train()
     if settings.shard:
         shard(model, engine.device)
-    optimizer = build_optimizer(model, recipe.optimizer)
+    optimizer = build_optimizer(model, recipe.optimizer, muon_dtype=engine.muon_dtype)
     vocabulary = vocabulary_of(tokenizer)
     unused = self_check(model, optimizer, recipe.sharing, vocabulary, tokenizer.special.mask)
     if settings.compile:
@@ -154,7 +153,7 @@ def _assembled(
         seed=recipe.run.seed,
         micro_batch=settings.micro_batch,
         workers=settings.workers,
-        guard=Guard(guard_settings, sizes, scaled=recipe.run.precision == "fp16"),
+        guard=Guard(guard_settings, sizes, scaled=engine.precision == "fp16"),
         stop=stop,
         stop_if_unsaved=settings.on_save_error == "stop",
         flops_per_step=objective_flops(objective, recipe),
@@ -301,8 +300,10 @@ def _summary(recipe: Recipe, run: Training, objective: Objective, start: int) ->
         for role, net in objective.networks.items()
     )
     together = sum(parameter.numel() for parameter in run.model.parameters())
+    reason = run.engine.choice.reason
     lines = [
         f"{sizes}; together {together:,} parameters",
+        f"precision {recipe.run.precision}" + (f" ({reason})" if reason else ""),
         f"{examples:,} examples; {steps:,} steps of {size}: {steps * size / examples:.1f} epochs",
     ]
     if start:
