@@ -116,6 +116,82 @@ def test_temperature_and_disallow_correct():
     assert not torch.any(sampling.inverse_cdf(other, torch.rand(50)) == original)
 
 
+BAD_CHANCES = {
+    "NaN": torch.full((4, 300), torch.nan),
+    "infinite": torch.full((4, 300), torch.inf),
+    "one NaN": torch.full((4, 300), 1 / 300).index_fill(1, torch.tensor(17), torch.nan),
+    "one infinite": torch.full((4, 300), 1 / 300).index_fill(1, torch.tensor(17), torch.inf),
+    "minus infinite": torch.full((4, 300), -torch.inf),
+    "zero": torch.zeros(4, 300),
+    "below 0": torch.full((4, 300), -1.0),
+    "subnormal": torch.full((4, 300), 1e-45),
+    "one subnormal": torch.zeros(4, 300).index_fill(1, torch.tensor(299), 1e-45),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_CHANCES)
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 1e-320])
+@pytest.mark.parametrize("disallow_correct", [False, True])
+def test_whatever_the_chances_the_sample_is_in_the_vocabulary(kind, temperature, disallow_correct):
+    """An index outside of it kills the process on a GPU, before the guard has seen the loss."""
+    uniforms, original = torch.tensor([0.0, 1e-12, 0.5, 1.0]), torch.tensor([0, 17, 150, 299])
+    given = sampling.adjusted(BAD_CHANCES[kind], temperature, original, disallow_correct)
+    for sampled in (
+        sampling.inverse_cdf(given, uniforms),
+        sampling.inverse_cdf(given, torch.full_like(uniforms, torch.nan)),
+        sampling.gumbel_max(given, sampling.gumbel_noise(torch.rand(4, 300))),
+    ):
+        assert sampled.min() >= 0
+        assert sampled.max() < 300
+
+
+def test_a_token_without_chance_is_never_drawn():
+    edges = torch.tensor([0.0, 1e-38, 0.5, 1.0])
+    for alone in (0, 255, 256, 299):
+        one = torch.zeros(4, 300).index_fill(1, torch.tensor(alone), 1e-45)
+        assert sampling.inverse_cdf(one, edges).tolist() == [alone] * 4
+
+
+@pytest.mark.parametrize("vocabulary", [2, 20, 700])
+@pytest.mark.parametrize("temperature", [0.1, 1.0, 3.0, 1e-320])
+@pytest.mark.parametrize("certain", [10.0, 90.0, 1e4])
+def test_the_original_is_never_drawn_where_it_is_not_allowed(vocabulary, temperature, certain):
+    """However certain of it the generator is: from 104 on, all other chances are 0 in float32."""
+    draw = torch.Generator().manual_seed(0)
+    original = torch.randint(0, vocabulary, (500,), generator=draw)
+    logits = torch.randn(500, vocabulary, generator=draw)
+    logits.scatter_(1, original.unsqueeze(1), certain)
+    others = sampling.adjusted(chances(logits), temperature, original, True)
+    assert torch.isfinite(others).all()
+    uniforms = torch.rand(500, generator=draw)
+    uniforms[:2] = torch.tensor([0.0, 1.0])
+    assert not (sampling.inverse_cdf(others, uniforms) == original).any()
+    noise = sampling.gumbel_noise(torch.rand(500, vocabulary, generator=draw))
+    assert not (sampling.gumbel_max(others, noise) == original).any()
+
+
+def test_disallow_correct_gives_the_others_the_official_chances():
+    torch.manual_seed(0)
+    logits, original = torch.randn(50, 20), torch.randint(0, 20, (50,))
+    official = logits - 1000 * nn.functional.one_hot(original, 20)
+    for temperature in (0.5, 1.0, 2.0):
+        ours = sampling.adjusted(chances(logits), temperature, original, True)
+        torch.testing.assert_close(ours, torch.softmax(official / temperature, -1))
+
+
+def test_a_model_that_is_not_a_number_gives_a_loss_that_is_none():
+    pair = build_pair(tiny_recipe("electra", width=0.5), VOCABULARY)
+    model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(torch.nan)
+    inputs = tiny_inputs()
+    loss, sums = model(inputs, totals_of(inputs))
+    loss.backward()
+    assert torch.isnan(loss)
+    assert sums["tokens"] == inputs.attention_BL.sum()
+
+
 def inputs_of(ids, positions, attention=None) -> Inputs:
     ids = torch.tensor([ids])
     positions = torch.tensor([positions])

@@ -110,7 +110,8 @@ def detection_sums(logits_BL: Tensor, labels_BL: Tensor, real_BL: Tensor) -> dic
     """Counts over real tokens, and histograms of probability from which the AUC is computed."""
     real = real_BL > 0
     said, true = (logits_BL > 0) & real, (labels_BL > 0) & real
-    bins_BL = (torch.sigmoid(logits_BL) * BINS).long().clamp(max=BINS - 1)
+    # A NaN as an integer is anything; `bincount` takes no negative number.
+    bins_BL = (torch.sigmoid(logits_BL) * BINS).long().clamp(min=0, max=BINS - 1)
     return {
         "tokens": real.sum(),
         "replaced": true.sum(),

@@ -6,11 +6,13 @@ probability zero. No gradient flows through a sample.
 
 # M rows, V vocabulary, K blocks of W tokens
 
+from math import inf
+
 import torch
 from torch import Tensor
 
 BLOCK = 256
-DISALLOWED = 1000.0  # google-research/electra: what a forbidden token's logit loses
+SMALLEST = torch.finfo(torch.float64).tiny  # less than any float32 above 0
 GUMBEL_EPSILON = 1e-9
 
 
@@ -20,20 +22,25 @@ def inverse_cdf(chances_MV: Tensor, uniforms_M: Tensor) -> Tensor:
 
     First the block is found, then the token in it, so that no running sum over the whole vocabulary
     is made. Sums start from the same float32 numbers on every machine with the same kernels.
+
+    A token of probability 0 is never drawn while another one has any. Where the probabilities are
+    not numbers, the token is meaningless but inside the vocabulary: the loss of such a model is
+    not finite, and the guard must live to see it.
     """
     rows, vocabulary = chances_MV.shape
     padding = -vocabulary % BLOCK
     weights_MKW = torch.nn.functional.pad(chances_MV, (0, padding)).view(rows, -1, BLOCK)
     ends_MK = weights_MKW.sum(dim=-1).double().cumsum(dim=-1)
-    target_M1 = uniforms_M.double().unsqueeze(1) * ends_MK[:, -1:]
+    target_M1 = (uniforms_M.double().unsqueeze(1) * ends_MK[:, -1:]).clamp_(min=SMALLEST)
     block_M1 = torch.searchsorted(ends_MK, target_M1).clamp_(max=ends_MK.shape[1] - 1)
     begin_M1 = torch.where(block_M1 > 0, ends_MK.gather(1, (block_M1 - 1).clamp(min=0)), 0.0)
     inside_MW = weights_MKW.gather(1, block_M1.unsqueeze(2).expand(-1, 1, BLOCK)).squeeze(1)
     running_MW = inside_MW.double().cumsum(dim=-1)
     # Rounding may leave the target past the block's own end; its last token with weight takes it.
     within_M1 = torch.minimum(target_M1 - begin_M1, running_MW[:, -1:])
-    token_M1 = torch.searchsorted(running_MW, within_M1.clamp_(min=torch.finfo(torch.float64).tiny))
-    return (block_M1 * BLOCK + token_M1.clamp_(max=BLOCK - 1)).squeeze(1)
+    token_M1 = torch.searchsorted(running_MW, within_M1.clamp_(min=SMALLEST))
+    token_M1 = block_M1 * BLOCK + token_M1.clamp_(max=BLOCK - 1)
+    return token_M1.clamp_(max=vocabulary - 1).squeeze(1)
 
 
 @torch.no_grad()
@@ -51,11 +58,21 @@ def gumbel_noise(uniforms: Tensor) -> Tensor:
 def adjusted(
     chances_MV: Tensor, temperature: float, original_M: Tensor, disallow_correct: bool
 ) -> Tensor:
-    """The chances to sample by: cooled or heated, without the original token if not allowed."""
+    """The chances to sample by: cooled or heated, without the original token if not allowed.
+
+    The official code takes 1000 from the original's logit. Its chance can be 1 in float32, where
+    those of all others have underflowed: then the others are equally likely.
+    """
     if temperature == 1 and not disallow_correct:
         return chances_MV
-    logits_MV = chances_MV.log() / temperature
+    logits_MV = chances_MV.log()
     if disallow_correct:
-        penalty_M1 = torch.full_like(original_M, -DISALLOWED, dtype=torch.float32).unsqueeze(1)
-        logits_MV.scatter_add_(1, original_M.unsqueeze(1), penalty_M1)
+        original_M1 = original_M.unsqueeze(1)
+        logits_MV.scatter_(1, original_M1, -inf)
+        nothing_left_M1 = logits_MV.amax(dim=1, keepdim=True) == -inf
+        logits_MV.masked_fill_(nothing_left_M1, 0.0).scatter_(1, original_M1, -inf)
+    if temperature != 1:
+        # The largest is 0, so that a temperature near 0 leaves it alone instead of no number.
+        logits_MV -= logits_MV.amax(dim=1, keepdim=True)
+        logits_MV /= max(temperature, torch.finfo(torch.float32).tiny)
     return torch.softmax(logits_MV, dim=-1)
