@@ -422,6 +422,57 @@ def test_bad_steps_that_stay_bad_stop_the_run(nursery, recipe, shards, tmp_path)
     assert nursery.run(*command, log=log) == 0, "what was saved is sound"
 
 
+def is_finite(run: Path) -> dict[int, bool]:
+    """Whether all weights are numbers, by the step of the checkpoint."""
+    return {
+        one.step: all(t.isfinite().all() for t in checkpoint.load(one).model.values())
+        for one in checkpoint.stored(run / "checkpoints")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "every"), [("lr", 1e30, 1), ("weight-decay", 1e30, 10), ("eps", 1e-320, 10)]
+)
+def test_weights_that_diverge_end_in_the_guards_report(
+    name, value, every, nursery, recipe, shards, tmp_path
+):
+    """However often it saves, what it saves is sound, and a sound one stays."""
+    log, run = tmp_path / "log", tmp_path / "run"
+    command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.save-every", every)
+    assert nursery.run(*command, f"--optimizer.{name}", value, log=log) == 4, log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert "training stopped" in log.read_text()
+    assert is_finite(run)
+    assert all(is_finite(run).values())
+
+
+LAST_UPDATE_DIVERGES = """
+from electrify.training import pretrain
+rates = pretrain.rates
+pretrain.rates = lambda recipe: lambda step: 1e39 if step == 59 else rates(recipe)(step)
+"""
+
+
+def test_weights_that_only_the_last_update_spoils_are_not_saved(nursery, recipe, shards, tmp_path):
+    log, run = tmp_path / "log", tmp_path / "run"
+    command = ("pretrain", recipe, "--data", shards, "--out", run)
+    assert nursery.run(*command, log=log, before=LAST_UPDATE_DIVERGES) == 0, log.read_text()
+    assert "step 59: the weights are not finite" in log.read_text()
+    state = checkpoint.load(checkpoint.stored(run / "checkpoints")[0]).state
+    assert (state["step"], state["guard"]["left_out"]) == (60, [59])
+    assert all(is_finite(run).values())
+
+
+def test_checkpoints_in_doubt_displace_no_others(nursery, recipe, shards, tmp_path):
+    """Weights may be finite and still give no loss: perhaps those saved then are useless."""
+    log, run = tmp_path / "log", tmp_path / "run"
+    often = ("--run.save-every", 1, "--run.keep-last", 1)
+    command = ("pretrain", recipe, "--data", shards, "--out", run, *often)
+    before = BAD_FROM.format("range(12, 60)")
+    assert nursery.run(*command, log=log, before=before) == 4, log.read_text()
+    assert min(is_finite(run)) == 12, "the last whose loss was not yet in doubt"
+
+
 FULL_DISK = """
 import errno
 from electrify.training import checkpoint

@@ -119,3 +119,13 @@ def test_a_real_token_left_out_of_the_loss_is_found(monkeypatch):
     monkeypatch.setattr(nn.functional, "binary_cross_entropy_with_logits", without_first)
     with pytest.raises(UserError, match="real token is not part"):
         check(model)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e30])
+def test_a_weight_that_is_no_number_is_found_where_no_loss_shows_it(value):
+    """In the embedding of a token that the few of the check do not have."""
+    model = model_of(tiny_recipe("electra", Sharing(embeddings="none")))
+    with torch.no_grad():
+        model.discriminator.get_input_embeddings().weight[VOCABULARY.size - 1, 0] = value
+    with pytest.raises(UserError, match="not finite"):
+        check(model, Sharing(embeddings="none"))

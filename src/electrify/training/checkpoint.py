@@ -222,20 +222,21 @@ class Writer:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._last: Future[None] | None = None
 
-    def save(self, take: Callable[[], Snapshot]) -> None:
-        """Take a snapshot now and write it while training goes on."""
+    def save(self, take: Callable[[], Snapshot], prune: bool = True) -> None:
+        """Take a snapshot now and write it while training goes on; `prune` older ones after it."""
         begin = time.monotonic()
         self.wait()
         taken = take()
-        self._last = self._pool.submit(self._write, taken)
+        self._last = self._pool.submit(self._write, taken, prune)
         self.blocked += time.monotonic() - begin
 
-    def _write(self, taken: Snapshot) -> None:
+    def _write(self, taken: Snapshot, and_prune: bool) -> None:
         begin = time.monotonic()
         folder = write(self.folder, taken, taken.step in self.policy.steps_kept, self.run)
         self.seconds = time.monotonic() - begin
         self.committed(folder)
-        prune(self.folder, self.policy)
+        if and_prune:
+            prune(self.folder, self.policy)
 
     def check(self) -> None:
         """Raise what the last write failed with, if it has."""

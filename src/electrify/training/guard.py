@@ -78,6 +78,11 @@ class Guard:
         self._aucs: list[float] = []
         self._best_auc = 0.0
 
+    @property
+    def loss_is_finite(self) -> bool:
+        """Whether the loss that was judged last is; if not, the weights are in doubt."""
+        return not self._tail or isfinite(self._tail[-1][1])
+
     def judge(self, step: int, loss: float, norm: float) -> Action:
         """Whether the weights may move, given the loss of the global batch and the norm."""
         action = self._judged(step, loss, norm)
@@ -118,10 +123,19 @@ class Guard:
         sigma = sqrt(fmean((value - usual) ** 2 for value in logarithms))
         return exp(usual + max(self.settings.spike_sigmas * sigma, log(SPIKE_FACTOR)))
 
-    def _bad_step(self, step: int) -> Action:
+    def condemn(self, step: int) -> Action:
+        """Go back or stop: the update of a step left weights that are not finite.
+
+        No step can be skipped over that, as the weights stay as they are.
+        """
+        self.why = f"step {step:,}: the weights are not finite after its update"
+        return self._bad_step(step, allowed=0)
+
+    def _bad_step(self, step: int, allowed: int | None = None) -> Action:
         since = step - self.settings.window
         self._bad = [bad for bad in self._bad if bad > since] + [step]
-        if len(self._bad) <= self.settings.bad_steps_allowed:
+        allowed = self.settings.bad_steps_allowed if allowed is None else allowed
+        if len(self._bad) <= allowed:
             return Action.SKIP
         if self.left_out and max(self.left_out) > since:
             return Action.STOP  # going back has not helped

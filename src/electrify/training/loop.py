@@ -5,6 +5,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +19,10 @@ from electrify.training.engine import Engine
 from electrify.training.evaluate import evaluate
 from electrify.training.guard import Action, Guard
 from electrify.training.signals import Stop
-from electrify.training.state import model_tensors, optimizer_tensors
+from electrify.training.state import model_tensors, optimizer_tensors, weights_norm
 from electrify.training.update import May, Sums, Update, add, update
 
+ENDS = {Action.RELOAD: "reload", Action.STOP: "guard"}
 NEVER: May = lambda loss, norm: False  # noqa: E731
 
 
@@ -55,7 +57,7 @@ class Done(NamedTuple):
 
     step: int
     why: str
-    """Empty at the end of training; "reload" if the guard asks to go back."""
+    """Empty at the end of training; "reload" if the guard asks to go back, "guard" to give up."""
 
 
 def to_stderr(text: str) -> None:
@@ -112,16 +114,13 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
     for step, batch in run.spent.waiting(batches):
         if why := reason_to_stop(run, clock.longest):
             with run.spent.on("saving"):
-                save(run, step)
-            return Done(step, why)
+                return save(run, step) or Done(step, why)
         if step not in run.guard.left_out:
             done, action = one_update(run, step, batch)
             if run.guard.why:
                 run.warn(run.guard.why)
-            if action is Action.RELOAD:
-                return Done(step, "reload")
-            if action is Action.STOP:
-                return Done(step, "guard")
+            if action in ENDS:
+                return Done(step, ENDS[action])
             if done.moved:
                 run.sums, run.summed = add(run.sums, in_float64(done.sums)), run.summed + 1
         if run.writer is not None:
@@ -133,11 +132,14 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
         planned = due(step, cadence.save, cadence.steps) or step in cadence.save_at
         if planned or by_the_clock(run, clock, cadence):
             with run.spent.on("saving"):
-                save(run, step)
+                if lost := save(run, step):
+                    return lost
             clock.saved()
         if due(step, cadence.evaluate, cadence.steps):
             with run.spent.on("evaluation"):
                 hold_out(run, step)
+    if lost := lost_weights(run, cadence.steps):
+        return lost
     unmeasured = run.held_out is not None and cadence.evaluate and run.measured < cadence.steps
     return Done(max(start, cadence.steps), reason_to_stop(run) if unmeasured else "")
 
@@ -246,13 +248,31 @@ def held_out_micro_batches(run: Training, task: Task) -> Iterator[tuple[Any, Any
             yield task.tensors(batch.rows(start, stop)), task.totals(batch)
 
 
-def save(run: Training, step: int) -> None:
-    """Write a checkpoint in the background; a failure is told now or at the next save."""
+def lost_weights(run: Training, step: int) -> Done | None:
+    """Where training ends if the weights at a step are not finite; None if they are.
+
+    They can be infinite although no loss was: by the very last update, or in the embeddings of
+    tokens that no batch has had.
+    """
+    if isfinite(weights_norm(run.model)):
+        return None
+    action = run.guard.condemn(step - 1)
+    run.warn(run.guard.why)
+    return Done(step, ENDS[action])
+
+
+def save(run: Training, step: int) -> Done | None:
+    """Write a checkpoint in the background; a failure is told now or at the next save.
+
+    Weights that are not finite are not written: then it returns where training ends.
+    """
+    if lost := lost_weights(run, step):
+        return lost
     sums = {name: value.tolist() for name, value in run.engine.totals(run.sums).items()}
     model = run.engine.whole(model_tensors(run.model))
     moments = run.engine.whole(optimizer_tensors(run.model, run.optimizer))
     if run.writer is None:
-        return
+        return None
 
     def take() -> Snapshot:
         state = {
@@ -271,9 +291,11 @@ def save(run: Training, step: int) -> None:
             run.synced()
         except OSError as error:
             raise NotSaved(error) from error
-        writer.save(take)
+        # While the loss is not finite, perhaps these weights are the reason: no other goes for them.
+        writer.save(take, prune=run.guard.loss_is_finite)
 
     unless_unsaved(run, write)
+    return None
 
 
 def unless_unsaved(run: Training, work: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ parameter that the optimizer moves twice or never, padding that is part of a los
 
 # B batch, L length, N slots a row
 
+from math import isfinite
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from electrify.models.rtd import ReplacedTokenDetection
 from electrify.models.sharing import broken_ties
 from electrify.recipe import Sharing
 from electrify.training.optim import named_owners
+from electrify.training.state import weights_norm
 
 ROWS, REAL, LENGTH = 2, 12, 16
 
@@ -34,6 +36,7 @@ def self_check(
     if isinstance(model, ReplacedTokenDetection):
         check_ties(model, sharing)
     check_listed_once(model, optimizer)
+    check_finite(model)
     return check_padding(model, vocabulary, mask)
 
 
@@ -54,6 +57,17 @@ def check_listed_once(model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
         raise _broken("the optimizer would never move a parameter", missing[0])
     if len(set(listed) - set(owned)):
         raise _broken("the optimizer has parameters that are not the model's", f"{len(listed)}")
+
+
+def check_finite(model: nn.Module) -> None:
+    """Every weight is a number; those of a released model may not be."""
+    norm = weights_norm(model)
+    if not isfinite(norm):
+        raise UserError(
+            "self-check: the weights to start from are not finite",
+            got=f"their norm is {norm}",
+            fix="give --discriminator.init-from or --generator.init-from another model",
+        )
 
 
 def check_padding(model: nn.Module, vocabulary: Vocabulary, mask: int) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from electrify.errors import DamagedError
 from electrify.training.optim import named_owners
-from electrify.training.sharding import dealt_like
+from electrify.training.sharding import dealt_like, whole
 
 SEPARATOR = "|"
 
@@ -25,6 +25,16 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
             seen.add(id(tensor))
             found[name] = tensor.detach()
     return found
+
+
+def weights_norm(model: nn.Module) -> float:
+    """The norm of all weights together, the same on every process.
+
+    It is finite only if every weight is. Of weights above 1e19 it is infinite, which is as bad.
+    """
+    trained = {name for name, _ in model.named_parameters()}
+    weights = [tensor for name, tensor in model_tensors(model).items() if name in trained]
+    return float(whole(torch.nn.utils.get_total_norm(weights)))
 
 
 @torch.no_grad()
