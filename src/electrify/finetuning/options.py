@@ -71,7 +71,7 @@ class Tuning:
     workers: int = 1
     """Jobs at the same time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Where to train; auto: CUDA if there is one, else the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class GlueSubmit:
     out: Path = Path("submission.zip")
     """The zip to write."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to predict."""
+    """Where to predict; auto: CUDA if there is one, else the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ class Squad:
     seed: int = 0
     """Of new weights, order and dropout."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Where to train; auto: CUDA if there is one, else the CPU."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Finetune:
     seeds: int = 1
     """How many seeds, from --seed on; the best on the development file is kept."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Where to train; auto: CUDA if there is one, else the CPU."""
     fit: tyro.conf.OmitArgPrefixes[Fit] = field(default_factory=Fit)
     """How a model is fitted."""
 
@@ -210,4 +210,4 @@ class Predict:
     batch_size: int = 64
     """Texts at a time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
+    """Where to compute; auto: CUDA if there is one, else the CPU."""

@@ -24,7 +24,13 @@ DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float1
 
 
 class Engine:
-    """The processes of a run, seen from one of them."""
+    """The processes of a run, seen from one of them.
+
+    `device` "auto" is CUDA if there is one, else the CPU: Apple's MPS has no float64, in which
+    samples are drawn and losses added up. accelerate keeps one state for a Python process, so the
+    device of its first engine is that of all; autocast and the scaler of float16 are our own, so
+    each engine has its own precision.
+    """
 
     def __init__(self, precision: Asked = "float32", device: str = "auto") -> None:
         from accelerate import Accelerator
@@ -32,9 +38,14 @@ class Engine:
 
         if device == "cuda" and not torch.cuda.is_available():
             raise UserError("no CUDA device here", got="--device cuda", fix="--device cpu, or auto")
-        # On processors many processes find each other only if accelerate is told it has no more.
-        on_processor = device == "cpu" or not torch.accelerator.is_available()
-        self.accelerator = Accelerator(mixed_precision="no", cpu=on_processor)  # autocast is ours
+        # On CPUs ranks find each other only if accelerate is told that there is no other device.
+        on_cpu = device == "cpu" or not torch.cuda.is_available()
+        try:
+            self.accelerator = Accelerator(mixed_precision="no", cpu=on_cpu)
+        except ValueError as error:
+            raise _other_state(device, f"{error}") from error
+        if device not in ("auto", self.accelerator.device.type):
+            raise _other_state(device, f"it uses {self.accelerator.device.type}")
         kind = self.accelerator.distributed_type
         if kind in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
             raise UserError(
@@ -202,6 +213,14 @@ class Engine:
         """Leave the group of processes."""
         if self.world > 1 and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+def _other_state(device: str, why: str) -> UserError:
+    return UserError(
+        "this Python process already trains in another way",
+        got=f"device {device}; {why}",
+        fix="restart Python (a notebook: its kernel), or use the same device as before",
+    )
 
 
 @cache

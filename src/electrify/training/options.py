@@ -24,7 +24,7 @@ class Pretrain(FromRecipe):
     workers: int = 1
     """Threads that make batches ahead."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
+    """Where to train; auto: CUDA if there is one, else the CPU."""
     compile: bool = False
     """Compile the networks first: pays in long runs."""
     shard: bool = False
