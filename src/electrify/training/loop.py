@@ -291,7 +291,7 @@ def save(run: Training, step: int) -> Done | None:
             run.synced()
         except OSError as error:
             raise NotSaved(error) from error
-        # While the loss is not finite, perhaps these weights are the reason: no other goes for them.
+        # While the loss is not finite these weights may be why: older checkpoints are kept.
         writer.save(take, prune=run.guard.loss_is_finite)
 
     unless_unsaved(run, write)
