@@ -1,7 +1,8 @@
 """Twelve steps of the official fine-tuning, through our own head, update, optimizer and rates.
 
 The word table's gradient is summed by row before the norm is taken, as autograd does it. As for
-pre-training, the tolerances are those that see every slip in the table of SLIPS.
+pre-training, the tolerances are those that see every slip in the table of SLIPS; and every CPU
+meets them, whatever vector instructions its kernels use.
 """
 
 import json
@@ -25,7 +26,12 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 FACTS = json.loads((GOLDEN / "finetune_cls.json").read_text())
 ARRAYS = dict(np.load(GOLDEN / "finetune_cls.npz"))
 CONFIG, STEPS = FACTS["config"], FACTS["config"]["num_train_steps"]
-TOLERANCES = {"loss": 1e-6, "norm": 1e-5, "logits": 1e-5, "lr": 5e-7, "weights": 3e-6}
+# Kernels of different instruction sets round differently. The summed loss has gradients of norm 100
+# to 500, so a change δ of the weights moves it by up to norm · |δ|: its gap is divided by the norm,
+# which gives the length of the δ that explains it. Rounding the weights (norm 34.6) to float32 is a
+# δ of up to 2e-6; half of that is allowed. Largest gaps of AVX512, AVX2 and SSE kernels, micro-
+# batches of 8, 4, 2 and 1: loss 1.6e-7, norm 9.5e-6, logits 1.2e-5, weights 3.6e-7.
+TOLERANCES = {"loss": 1e-6, "norm": 3e-5, "logits": 3e-5, "lr": 5e-7, "weights": 3e-6}
 GROUPS = {  # the name patterns of the official code -> ours
     "/embeddings/": "body.embeddings.",
     "/embeddings_project/": "body.embeddings_project.",
@@ -88,6 +94,7 @@ def trajectory(
     groups: Callable[[list[dict]], list[dict]] = lambda groups: groups,
     batches: Callable[[int], Labelled] = batch,
     split: int = 8,
+    ahead: int = 0,
 ) -> dict[str, float]:
     """Run all steps; returns the largest gap of each kind."""
     lr, wd = CONFIG["learning_rate"], CONFIG["weight_decay_rate"]
@@ -101,12 +108,12 @@ def trajectory(
         logits.clear()
         whole = batches(step)
         parts = [Labelled(*(t[i : i + split] for t in whole)) for i in range(0, 8, split)]
-        now = lr * factor(rate, step, STEPS, warmup)
+        now = lr * factor(rate, step + ahead, STEPS, warmup)
         done = update(model, adam, parts, examples_of(whole), now, clip)
         real = torch.from_numpy(ARRAYS["example_weight"][step] > 0)
         wanted = torch.from_numpy(ARRAYS["outputs"][step])
         found = {
-            "loss": abs(done.loss / ARRAYS["loss"][step] - 1),
+            "loss": abs(done.loss - ARRAYS["loss"][step]) / ARRAYS["grad_norm"][step],
             "norm": abs(done.norm / ARRAYS["grad_norm"][step] - 1),
             "logits": (torch.cat(logits) - wanted)[real].abs().max().item(),
             "lr": rate_gap(adam, step),
@@ -169,6 +176,19 @@ def no_token_types(step):
     return found._replace(types_BL=torch.zeros_like(found.types_BL))
 
 
+class EpsilonInside(ElectraAdam):
+    """As some write Adam."""
+
+    def _update(self, params, group):
+        for param, mean, square in zip(params, *self._moments(params, group), strict=True):
+            change = mean / (square + group["eps"]).sqrt() + group["weight_decay"] * param
+            param.sub_(change, alpha=group["lr"])
+
+
+def last_layer_as_the_head(groups):
+    return [{**g, "scale": 1.0} if "encoder.layer.2." in g["names"][0] else g for g in groups]
+
+
 SLIPS = {
     "mean loss": {"reduction": "mean"},
     "dropout": {"dropout": 0.1},
@@ -181,6 +201,9 @@ SLIPS = {
     "no clipping": {"clip": 0.0},
     "bias correction": {"optimizer": partial(torch.optim.AdamW, eps=1e-6)},
     "ε 1e-8": {"optimizer": partial(ElectraAdam, eps=1e-8)},
+    "ε inside the root": {"optimizer": EpsilonInside},
+    "rate of the next step": {"ahead": 1},
+    "last layer at the head's rate": {"groups": last_layer_as_the_head},
     "decay on everything": {"groups": everything_decays},
     "no decay": {"groups": nothing_decays},
     "filler rows counted": {"batches": filler_counts},
