@@ -1,0 +1,129 @@
+"""The training of a recipe as a plain loop, with every value handed over by name.
+
+What `pretrain` does is judged by it: it shares the formulas, which are tested elsewhere, but none of
+the ways by which a recipe's values come to them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from electrify.batches.loader import Batches
+from electrify.batches.masking import Masking
+from electrify.models.initialise import start_at_frequencies
+from electrify.models.inputs import Inputs, totals_of
+from electrify.models.mlm import MaskedLanguageModel
+from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
+from electrify.models.rtd import ReplacedTokenDetection, Weights, metrics
+from electrify.recipe import Recipe
+from electrify.tokens import tokenizer as tokenizers
+from electrify.tokens.store import Shards
+from electrify.training.objective import HELD_OUT_SEED
+from electrify.training.optim import ElectraAdam, Lamb
+from electrify.training.state import model_tensors
+
+
+class Plain:
+    """A model with its starting weights; `train` and `evaluate` do what a run does."""
+
+    def __init__(self, recipe: Recipe, shards: Path) -> None:
+        objective, run = recipe.objective, recipe.run
+        self.recipe = recipe
+        self.tokenizer = tokenizers.load(shards / "tokenizer")
+        self.data = shards
+        special = self.tokenizer.special
+        vocabulary = Vocabulary(
+            size=self.tokenizer.vocab_size, pad=special.pad, cls=special.cls, sep=special.sep
+        )
+        if objective.kind == "mlm":
+            network, _ = build_masked_lm(recipe, vocabulary)
+            self.model: nn.Module = MaskedLanguageModel(network)
+            networks = {"model": network}
+        else:
+            pair = build_pair(recipe, vocabulary)
+            weights = Weights(
+                generator=objective.generator_weight,
+                discriminator=objective.discriminator_weight,
+                temperature=objective.temperature,
+                disallow_correct=objective.disallow_correct,
+            )
+            self.model = ReplacedTokenDetection(
+                generator=pair.generator, discriminator=pair.discriminator, weights=weights
+            )
+            networks = {"discriminator": pair.discriminator, "generator": pair.generator}
+        if run.output_bias == "frequencies":
+            counts_V = np.zeros(self.tokenizer.vocab_size, dtype=np.int64)
+            for example in Shards(shards, "train"):
+                np.add.at(counts_V, example.ids, 1)
+            counts_V[[special.pad, special.cls, special.sep, special.mask]] = 0
+            start_at_frequencies(networks, torch.from_numpy(counts_V), objective.mask_rate)
+        self.start = {name: t.clone() for name, t in model_tensors(self.model).items()}
+
+    def batches(self, split: str) -> Iterator[Inputs]:
+        objective, run = self.recipe.objective, self.recipe.run
+        examples, validation = Shards(self.data, split), split == "validation"
+        batches = Batches(
+            examples,
+            self.tokenizer,
+            masking=Masking(
+                rate=objective.mask_rate,
+                length=32,
+                shown_as_mask=objective.shown_as_mask,
+                with_replacement=objective.with_replacement,
+                whole_words=objective.whole_words,
+            ),
+            batch_size=min(run.batch_size, len(examples)),
+            seed=HELD_OUT_SEED if validation else run.seed,
+            shuffled=not validation,
+        )
+        for number in range(run.eval_batches if validation else run.steps):
+            yield Inputs(*map(torch.from_numpy, batches[number]))
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        settings = self.recipe.optimizer
+        kinds = {"electra-adam": ElectraAdam, "adamw": torch.optim.AdamW, "lamb": Lamb}
+        norms = [m for m in self.model.modules() if type(m).__name__.endswith("Norm")]
+        of_norms = {id(p) for norm in norms for p in norm.parameters()}
+        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+        for parameter in self.model.parameters():
+            groups[parameter.ndim > 1 and id(parameter) not in of_norms].append(parameter)
+        return kinds[settings.kind](
+            [
+                {"params": groups[True], "weight_decay": settings.weight_decay},
+                {"params": groups[False], "weight_decay": 0.0},
+            ],
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.eps,
+        )
+
+    def rate(self, step: int) -> float:
+        settings = self.recipe.optimizer
+        rise = min(1.0, step / settings.warmup)
+        if settings.schedule == "electra":
+            rise *= 1 - step / self.recipe.run.steps
+        return settings.lr * rise
+
+    def train(self) -> dict[str, Tensor]:
+        optimizer, most = self.optimizer(), self.recipe.optimizer.clip
+        self.model.train()
+        for step, inputs in enumerate(self.batches("train")):
+            optimizer.zero_grad()
+            loss, _ = self.model(inputs, totals_of(inputs))
+            loss.backward()
+            gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+            norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+            for gradient in gradients:
+                gradient *= min(1.0, most / float(norm)) if most else 1.0
+            for group in optimizer.param_groups:
+                group["lr"] = self.rate(step)
+            optimizer.step()
+        return model_tensors(self.model)
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        self.model.eval()
+        found = [self.model(inputs, totals_of(inputs))[1] for inputs in self.batches("validation")]
+        return metrics({name: sum(one[name] for one in found) for name in found[0]}, len(found))

@@ -1,0 +1,371 @@
+"""Every field of a recipe reaches the part of `pretrain` where it acts.
+
+The formulas are tested elsewhere; here it is the way from the recipe into the run. A run of three
+steps, in which no field that counts has its default, is repeated by a plain loop (`Plain`) that is
+given every value by name. Then one field changes at a time, and exactly what it should change does.
+"""
+
+import gc
+import json
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from tests.training.plain_loop import Plain
+from torch import Tensor, nn
+from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+from electrify.batches.loader import Batch
+from electrify.batches.masking import choose, hide
+from electrify.batches.random import key_of
+from electrify.errors import UserError
+from electrify.recipe import (
+    Discriminator,
+    Generator,
+    Objective,
+    Optimizer,
+    Recipe,
+    Run,
+    Sharing,
+)
+from electrify.tokens import tokenizer as tokenizers
+from electrify.training import checkpoint, loop
+from electrify.training.export_run import export_run
+from electrify.training.objective import masking_of, open_data, task
+from electrify.training.optim import build_optimizer
+from electrify.training.options import Export, Pretrain
+from electrify.training.pretrain import pretrain, rates
+from electrify.training.schedule import factor
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "embedding_size": 16,
+    "max_position_embeddings": 32,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+# No default where a default could hide that a value was dropped.
+BASE = Recipe(
+    Discriminator(config=SIZES),
+    Generator(width=0.5),
+    Sharing(),
+    Objective(
+        mask_rate=0.25,
+        shown_as_mask=0.7,
+        generator_weight=2.0,
+        discriminator_weight=20.0,
+        temperature=1.5,
+    ),
+    Optimizer(lr=1e-2, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.5, clip=0.5, warmup=2),
+    Run(
+        steps=3,
+        batch_size=6,
+        length=32,
+        seed=3,
+        precision="float32",
+        log_every=1,
+        eval_every=2,
+        eval_batches=2,
+        save_every=2,
+        keep_last=9,
+    ),
+)
+SHAPES, START, END, TRAIN, VALIDATION, SAVED = (
+    *("shapes of the weights", "starting weights", "final weights"),
+    *("training log", "validation log", "checkpoints"),
+)
+LEARNED = {END, TRAIN, VALIDATION}
+NEW_START = {START, *LEARNED}
+NEW_SHAPES = {SHAPES, *NEW_START}
+EXPORTED = "the exported base run"
+
+# Field: another value, and all that it changes.
+CHANGES: dict[str, tuple[Any, set[str]]] = {
+    "discriminator.architecture": ("convbert", NEW_SHAPES),
+    "discriminator.config": ({**SIZES, "intermediate_size": 48}, NEW_SHAPES),
+    "discriminator.init_from": (EXPORTED, NEW_START),
+    "generator.architecture": ("convbert", NEW_SHAPES),
+    "generator.width": (1.0, NEW_SHAPES),
+    "generator.depth": (0.5, NEW_SHAPES),
+    "generator.config": ({"intermediate_size": 16}, NEW_SHAPES),
+    "generator.init_from": (EXPORTED, NEW_START),
+    "sharing.embeddings": ("words", NEW_SHAPES),
+    "sharing.projection": (True, NEW_SHAPES),
+    "sharing.encoder": (True, NEW_SHAPES),
+    "objective.kind": ("mlm", NEW_SHAPES),
+    "objective.mask_rate": (0.4, LEARNED),
+    "objective.shown_as_mask": (1.0, LEARNED),
+    "objective.with_replacement": (True, LEARNED),
+    "objective.whole_words": (True, LEARNED),
+    "objective.generator_weight": (5.0, LEARNED),
+    "objective.discriminator_weight": (5.0, LEARNED),
+    "objective.temperature": (0.3, LEARNED),
+    "objective.disallow_correct": (True, LEARNED),
+    "optimizer.kind": ("adamw", LEARNED),
+    "optimizer.lr": (2e-2, LEARNED),
+    "optimizer.beta1": (0.5, LEARNED),
+    "optimizer.beta2": (0.5, LEARNED),
+    "optimizer.eps": (1e-2, LEARNED),
+    "optimizer.weight_decay": (0.0, LEARNED),
+    "optimizer.clip": (0.0, LEARNED),
+    "optimizer.schedule": ("constant", LEARNED),
+    "optimizer.warmup": (3, LEARNED),
+    "run.steps": (2, {*LEARNED, SAVED}),
+    "run.batch_size": (4, LEARNED),
+    "run.length": (16, set()),  # the shards have another: refused
+    "run.seed": (4, NEW_START),
+    "run.init": ("huggingface", NEW_START),
+    "run.output_bias": ("frequencies", NEW_START),
+    "run.precision": ("bf16", LEARNED),
+    "run.log_every": (2, {TRAIN}),
+    "run.eval_every": (3, {VALIDATION}),
+    "run.eval_batches": (1, {VALIDATION}),
+    "run.save_every": (1, {SAVED}),
+    "run.keep_last": (1, {SAVED}),
+    "run.keep_percent": ((33.0,), {SAVED}),
+}
+# What another value needs besides.
+BESIDES = {
+    "objective.kind": {
+        "generator.width": 1.0,
+        "objective.generator_weight": 1.0,
+        "objective.discriminator_weight": 50.0,
+        "objective.temperature": 1.0,
+    },
+    "discriminator.architecture": {"generator.architecture": "electra", "generator.config": SIZES},
+    "generator.architecture": {"generator.config": SIZES},
+    "sharing.projection": {"generator.width": 1.0},
+    "sharing.encoder": {"generator.width": 1.0},
+}
+
+
+class Trained(NamedTuple):
+    """What a run leaves."""
+
+    folder: Path
+    weights: dict[int, dict[str, Tensor]]
+    """By step."""
+    lines: dict[str, list[dict[str, float]]]
+    """By split."""
+    saved: list[tuple[int, bool]]
+    """Steps with a checkpoint, and whether it is kept for good."""
+
+    @property
+    def end(self) -> dict[str, Tensor]:
+        return self.weights[max(self.weights)]
+
+
+def train(recipe: Recipe, shards: Path, out: Path, **options: Any) -> Trained:
+    """Run the command itself."""
+    AcceleratorState._reset_state(reset_partial_state=True)  # has one precision a process
+    parts = {part.name: getattr(recipe, part.name) for part in fields(Recipe)}
+    settings = Pretrain(
+        recipe="small", data=shards, out=out, save_minutes=0, device="cpu", **parts, **options
+    )
+    assert pretrain(settings) == 0
+    found = sorted(checkpoint.stored(out / "checkpoints"), key=lambda one: one.step)
+    lines: dict[str, list[dict[str, float]]] = {"train": [], "validation": []}
+    for line in map(json.loads, (out / "metrics.jsonl").read_text().splitlines()):
+        lines[line.pop("split")].append(line)
+    return Trained(
+        out,
+        {one.step: checkpoint.load(one).model for one in found},
+        lines,
+        [(one.step, (one.folder / "keep").exists()) for one in found],
+    )
+
+
+def changed(recipe: Recipe, values: dict[str, Any]) -> Recipe:
+    for name, value in values.items():
+        section, field_name = name.split(".")
+        part = replace(getattr(recipe, section), **{field_name: value})
+        recipe = replace(recipe, **{section: part})
+    return recipe
+
+
+def gap(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+    """The largest difference of two sets of weights; infinite if they are not of one shape."""
+    shapes = [{name: tensor.shape for name, tensor in some.items()} for some in (ours, theirs)]
+    if shapes[0] != shapes[1]:
+        return float("inf")
+    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+
+
+def differences(run: Trained, base: Trained) -> set[str]:
+    shapes = [{n: t.shape for n, t in one.end.items()} for one in (run, base)]
+    different = {
+        SHAPES: shapes[0] != shapes[1],
+        START: 0 in run.weights and gap(run.weights[0], base.weights[0]) > 0,
+        END: gap(run.end, base.end) > SEEN,
+        TRAIN: run.lines["train"] != base.lines["train"],
+        VALIDATION: run.lines["validation"] != base.lines["validation"],
+        SAVED: run.saved != base.saved,
+    }
+    return {what for what, differs in different.items() if differs}
+
+
+SAME, SEEN = 2e-6, 2e-5  # of weights that move by about 1e-2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    """Spare every run the measurement of the machine and the collection of all imported modules."""
+    gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("electrify.training.pretrain.matmul_peak", lambda *what: 1e12)
+        yield
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def base(shards, tmp_path_factory) -> Trained:
+    return train(BASE, shards, tmp_path_factory.mktemp("base") / "run")
+
+
+@pytest.fixture(scope="module")
+def exported(base, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("exported") / "model"
+    export_run(Export(run=base.folder, out=out))
+    return out
+
+
+def test_every_field_has_a_row():
+    parts = {part.name: getattr(Recipe(), part.name) for part in fields(Recipe)}
+    assert all(is_dataclass(part) for part in parts.values())
+    assert CHANGES.keys() == {f"{n}.{f.name}" for n, part in parts.items() for f in fields(part)}
+
+
+def repeats(run: Trained, recipe: Recipe, shards: Path) -> None:
+    """The plain loop starts from the same weights and comes to the same weights and metrics."""
+    plain = Plain(recipe, shards)
+    assert gap(run.weights[0], plain.start) == 0
+    assert gap(run.end, plain.train()) < SAME
+    *_, line = run.lines["validation"]
+    ours = {name: float("nan") if value is None else value for name, value in line.items()}
+    theirs = plain.evaluate() | {"step": recipe.run.steps}
+    assert ours == pytest.approx(theirs, abs=1e-5, nan_ok=True)
+
+
+def test_a_plain_loop_repeats_the_base_run(base, shards):
+    repeats(base, BASE, shards)
+    rates = [line["learning_rate"] for line in base.lines["train"]]
+    assert rates == pytest.approx([0.0, 1e-2 * 1 / 2 * 2 / 3, 1e-2 * 1 / 3])
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_field_reaches_where_it_acts(name, base, exported, shards, tmp_path):
+    value, expected = CHANGES[name]
+    if value == EXPORTED:
+        value = str(exported / name.split(".")[0])
+    recipe = changed(BASE, {name: value, **BESIDES.get(name, {})})
+    if name == "run.length":
+        with pytest.raises(UserError, match="another length"):
+            train(recipe, shards, tmp_path / "run")
+        return
+    run = train(recipe, shards, tmp_path / "run")
+    assert differences(run, base) == expected
+    if END in expected and name != "run.precision":
+        repeats(run, recipe, shards)
+
+
+@pytest.mark.parametrize("kind", ["electra-adam", "adamw", "lamb", "muon"])
+def test_every_optimizer_gets_its_settings(kind):
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+    optimizer = build_optimizer(model, replace(BASE.optimizer, kind=kind))
+    decay = {n: g["weight_decay"] for g in optimizer.param_groups for n in g["names"]}
+    assert decay == {"0.weight": 0.5, "0.bias": 0.0, "1.weight": 0.0, "1.bias": 0.0}
+    for group in optimizer.param_groups:
+        assert group["lr"] == 1e-2
+        if "betas" in group:  # Muon's matrices have none
+            assert (tuple(group["betas"]), group["eps"]) == ((0.8, 0.95), 1e-3)
+
+
+@pytest.mark.parametrize("schedule", ["electra", "linear", "cosine", "wsd", "constant"])
+def test_every_schedule_gets_its_settings(schedule):
+    recipe = changed(BASE, {"optimizer.schedule": schedule, "run.steps": 20, "optimizer.warmup": 5})
+    rate = rates(recipe)
+    assert [rate(step) for step in range(20)] == [
+        1e-2 * factor(kind=schedule, step=step, steps=20, warmup=5) for step in range(20)
+    ]
+
+
+def batch_of(recipe: Recipe, shards: Path, number: int = 0) -> Batch:
+    tokenizer, examples = open_data(shards, recipe)
+    return task(recipe, examples, tokenizer, torch.device("cpu")).batches[number]
+
+
+def test_special_tokens_count_in_the_number_of_slots(shards):
+    """Officially: a quarter of all real tokens, not of those that may be masked."""
+    batch = batch_of(changed(BASE, {"run.batch_size": 64}), shards)
+    tokens_B = batch.attention_BL.sum(axis=1)
+    wanted_B = np.clip(np.round(tokens_B * 0.25), 1, int(0.255 * 32))
+    assert (batch.weights_BN.sum(axis=1) == wanted_B).all()
+    assert (wanted_B != np.round((tokens_B - 3) * 0.25)).any()  # it makes a difference
+
+
+def test_the_seed_reaches_order_masks_samples_and_dropout(base, shards, tmp_path, monkeypatch):
+    ours, other = (batch_of(changed(BASE, {"run.seed": seed}), shards) for seed in (3, 4))
+    for name in ("ids_BL", "positions_BN", "uniforms_BN"):
+        assert not np.array_equal(getattr(ours, name), getattr(other, name)), name
+    # On the same rows, which positions are masked and which of them show [MASK].
+    rows_B, some = np.arange(6), np.ones((6, 32), dtype=bool)
+    masking = masking_of(BASE)
+    slots = [choose(some, np.full(6, 32), masking, (seed, 0), rows_B) for seed in (3, 4)]
+    assert not np.array_equal(slots[0].positions_BN, slots[1].positions_BN)
+    hidden = [
+        hide(np.zeros((6, 32), int), slots[0], 1, masking, (seed, 0), rows_B) for seed in (3, 4)
+    ]
+    assert not np.array_equal(*hidden)
+    seeds: list[int] = []
+    monkeypatch.setattr(loop.torch, "manual_seed", seeds.append)
+    train(changed(BASE, {"run.eval_every": 0}), shards, tmp_path / "run", micro_batch=4)
+    expected = [key_of(3, f"dropout {row}", step) >> 1 for step in range(3) for row in (0, 4)]
+    assert [seed for seed in seeds if seed != BASE.run.seed] == [int(one) for one in expected]
+
+
+def test_dropout_is_on_in_training_and_off_in_evaluation(base, shards, tmp_path):
+    dropout = {**SIZES, "hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    values = {"discriminator.config": dropout, "optimizer.lr": 1e-30, "optimizer.weight_decay": 0.0}
+    run, still = (
+        train(changed(BASE, values | more), shards, tmp_path / name)
+        for name, more in (("a", {}), ("b", {"discriminator.config": SIZES}))
+    )
+    assert run.lines["train"] != still.lines["train"]
+    assert run.lines["validation"] == still.lines["validation"]
+
+
+@pytest.mark.parametrize("options", [{"micro_batch": 4}, {"workers": 0}], ids=str)
+def test_how_a_batch_is_computed_does_not_change_the_run(options, base, shards, tmp_path):
+    run = train(BASE, shards, tmp_path / "run", **options)
+    assert gap(run.end, base.end) < SAME
+    assert run.saved == base.saved
+
+
+def test_an_export_is_the_checkpoint_it_names(base, exported, tmp_path):
+    export_run(Export(run=base.folder, out=tmp_path / "early", step=2))
+    for folder, step in ((exported, 3), (tmp_path / "early", 2)):
+        for role, kind in (
+            ("discriminator", ElectraForPreTraining),
+            ("generator", ElectraForMaskedLM),
+        ):
+            weights = kind.from_pretrained(folder / role).state_dict()
+            saved = {
+                name.removeprefix(f"{role}."): tensor
+                for name, tensor in base.weights[step].items()
+                if name.startswith(f"{role}.")
+            }
+            assert saved
+            assert gap({name: weights[name] for name in saved}, saved) == 0
+            assert tokenizers.load(folder / role).vocab_size == weights[TABLE].shape[0]
+            (line,) = [one for one in base.lines["validation"] if one["step"] == step]
+            assert f"| {line['generator_loss']:.4f} |" in (folder / role / "README.md").read_text()
+
+
+TABLE = "electra.embeddings.word_embeddings.weight"
