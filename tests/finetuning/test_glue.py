@@ -231,6 +231,18 @@ def test_a_training_that_breaks_down_is_a_result_that_says_so(
     assert "SST-2" in capsys.readouterr().out
 
 
+def test_a_preset_that_reads_both_halves_of_mnli_needs_both(
+    encoder_folder, glue_folder, tmp_path, capsys
+):
+    import shutil
+
+    data = Path(shutil.copytree(glue_folder, tmp_path / "data"))
+    (data / "MNLI/dev_mismatched.tsv").unlink()
+    where = [str(encoder_folder), "--data", str(data), "--out", str(tmp_path / "out")]
+    assert cli.main(["glue", *where, "--tasks=mnli", "--preset=seed-003", "--length=32"]) == 2
+    assert "dev_mismatched.tsv" in capsys.readouterr().err
+
+
 def test_bad_requests_are_refused(encoder_folder, glue_folder, tmp_path):
     chosen = settings(encoder_folder, glue_folder, tmp_path / "out")
     with pytest.raises(UserError, match="task cloa"):

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from electrify.errors import DamagedError
+from electrify.finetuning.glue import best_jobs, drop_models
 from electrify.finetuning.results import (
     Result,
     main_score,
@@ -76,6 +77,40 @@ def test_half_a_result_is_told(tmp_path):
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(DamagedError):
         read_results(tmp_path)
+
+
+def halves(seed, matched, mismatched, preset):
+    scores = {"dev": {"accuracy": matched}, "dev_mismatched": {"accuracy": mismatched}}
+    return Result("mnli", seed, preset, scores)
+
+
+@pytest.mark.parametrize(
+    ("preset", "score", "best"),
+    [("paper", 0.80, 0), ("seed-004", 0.80, 0), ("seed-003", 0.75, 1)],
+)
+def test_mnli_is_read_as_the_preset_reads_it(preset, score, best):
+    label = f"{preset}, epochs 1.0"  # what is changed of a preset follows its name
+    runs = [halves(0, 0.80, 0.70, label), halves(1, 0.79, 0.75, label)]
+    assert main_score(runs[0]) == pytest.approx(score)
+    assert best_jobs(runs)["mnli"].seed == best
+
+
+def test_a_run_without_a_half_that_its_preset_reads_is_never_the_best():
+    whole = halves(1, 0.5, 0.5, "seed-003")
+    half = Result("mnli", 0, "seed-003", {"dev": {"accuracy": 0.9}})
+    assert main_score(half) == -math.inf
+    assert best_jobs([half, whole])["mnli"] is whole
+
+
+def test_the_weights_of_the_run_that_the_preset_calls_best_are_kept(tmp_path):
+    about = {"plan": {"starts_from": ""}}
+    for result in (halves(0, 0.80, 0.70, "seed-003"), halves(1, 0.79, 0.75, "seed-003")):
+        folder = tmp_path / "jobs" / f"mnli-{result.seed}"
+        folder.mkdir(parents=True)
+        write_result(folder, result, about)
+        (folder / "model.safetensors").touch()
+    drop_models(tmp_path, keep=set())
+    assert [path.parent.name for path in tmp_path.glob("jobs/*/model.safetensors")] == ["mnli-1"]
 
 
 def test_an_undefined_score_is_never_the_best():

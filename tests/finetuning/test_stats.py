@@ -160,6 +160,13 @@ def test_p_values_without_a_difference_are_evenly_spread():
     assert np.mean(np.array(found) <= 0.1) == pytest.approx(0.1, abs=0.04)
 
 
+def test_a_comparison_reads_both_sides_alike():
+    lmtuners = [r._replace(preset="seed-003") for r in runs("mnli", [0.8, 0.9])]
+    for second, expected in ((lmtuners, 0.75), (runs("mnli", [0.8, 0.9]), 0.85)):
+        [row, _] = stats.compare(lmtuners, second)
+        assert (row.first, row.second) == pytest.approx((expected, expected))
+
+
 def test_a_comparison_is_by_seed():
     first = runs("cola", [0.5, 0.6, 0.7])
     second = runs("cola", [0.51, 0.61, 0.71])

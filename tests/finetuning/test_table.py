@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from electrify.finetuning import stats, table
+from electrify.finetuning import glue_table, stats, table
 from electrify.finetuning.published import published
 from electrify.finetuning.results import Result
 from electrify.finetuning.tasks import TASKS
@@ -43,7 +43,7 @@ def notes_of(made, found):
 
 
 def test_our_row_beside_published_ones():
-    made = table.beside_published({"ours": marked()}, published("dev"), "mean")
+    made = glue_table.beside_published({"ours": marked()}, published("dev"), "mean")
     assert made.rows[0][0].text == "ours"
     assert len(made.rows) == 1 + len(published("dev"))
     assert cell(made, "ours", "CoLA").content == pytest.approx(81)
@@ -58,7 +58,7 @@ def test_our_row_beside_published_ones():
 
 
 def test_footnotes():
-    made = table.beside_published({"ours": marked()}, published("dev"), "mean")
+    made = glue_table.beside_published({"ours": marked()}, published("dev"), "mean")
     assert notes_of(made, cell(made, "ours", "model")) == [
         "dev, mean of 2–3 seeds, preset paper; 95 % bootstrap interval of the mean"
     ]
@@ -77,16 +77,30 @@ def test_footnotes():
     assert len(set(made.notes)) == len(made.notes)
 
 
+@pytest.mark.parametrize(("preset", "cell_is"), [("paper", 81), ("seed-003", 80.5)])
+def test_mnli_is_read_as_the_preset_reads_it_in_cell_and_average(preset, cell_is):
+    found = [r._replace(preset=f"{preset}, epochs 1.0") for r in results()]  # mismatched: 80
+    made = glue_table.beside_published({"ours": found}, published("dev"), "mean")
+    assert cell(made, "ours", "MNLI").content == pytest.approx(cell_is)
+    average = cell(made, "ours", "average of 8 tasks").content
+    assert average == pytest.approx((7 * 81 + cell_is) / 8)
+    said = notes_of(made, cell(made, "ours", "MNLI"))
+    assert said == (["MNLI is the mean of matched and mismatched"] if preset == "seed-003" else [])
+    (row,) = [row for row in glue_table.by_seed(found).rows if "MNLI" in row[0].text]
+    assert row[2].content == pytest.approx(cell_is)
+    assert ("mean of matched and mismatched" in row[0].text) == (preset == "seed-003")
+
+
 def test_the_median_is_shown_where_it_is_asked_for():
     lowest = Result("cola", 2, "paper", {"dev": {"mcc": 0.0}}, train_rows=8551)
     found = [*results(names=["cola"], seeds=2), lowest]
-    made = table.beside_published({"ours": found}, [], "median")
+    made = glue_table.beside_published({"ours": found}, [], "median")
     assert cell(made, "ours", "CoLA").content == pytest.approx(80)
     assert "dev, median of 3 seeds" in made.notes[0]
 
 
 def test_a_missing_task_leaves_the_average_out_and_is_named():
-    made = table.beside_published({"ours": results(names=["cola", "rte"])}, [], "mean")
+    made = glue_table.beside_published({"ours": results(names=["cola", "rte"])}, [], "mean")
     average = cell(made, "ours", "average of 8 tasks")
     assert average.text == "–"
     (note,) = notes_of(made, average)
@@ -94,8 +108,8 @@ def test_a_missing_task_leaves_the_average_out_and_is_named():
 
 
 def test_wnli_has_a_column_only_if_it_was_run():
-    assert "WNLI" not in table.beside_published({"ours": results()}, []).columns
-    made = table.beside_published(
+    assert "WNLI" not in glue_table.beside_published({"ours": results()}, []).columns
+    made = glue_table.beside_published(
         {"ours": results() + results(0.5, names=["wnli"])}, published("dev")
     )
     assert cell(made, "ours", "WNLI").content == pytest.approx(51)
@@ -104,7 +118,7 @@ def test_wnli_has_a_column_only_if_it_was_run():
 
 
 def test_by_seed():
-    made = table.by_seed(marked())
+    made = glue_table.by_seed(marked())
     row = dict(zip(made.columns, next(r for r in made.rows if "RTE" in r[0].text), strict=True))
     assert {name: row[name].text for name in made.columns} == {
         "task": "RTE accuracy",
@@ -126,19 +140,19 @@ def test_by_seed():
 
 
 def test_averages_in_words():
-    lines = table.averages(results(0.8, seeds=1), "mean")
+    lines = glue_table.averages(results(0.8, seeds=1), "mean")
     assert lines[:2] == ["average of 8 tasks: 80.0", "seed-003 style: 80.0"]
     assert "WNLI is left out" in lines[-1]
-    assert "none, without SST-2" in table.averages(results(names=["cola"]), "mean")[0]
+    assert "none, without SST-2" in glue_table.averages(results(names=["cola"]), "mean")[0]
 
 
 def test_a_comparison():
     found = stats.compare(results(0.80), results(0.81))
-    made = table.differences(found, "a", "b")
+    made = glue_table.differences(found, "a", "b")
     assert cell(made, "RTE", "difference").content == pytest.approx(1)
     assert cell(made, "RTE", "p").text == "0.2500"
     assert cell(made, "overall", "pairs").text == "24"
-    text = table.comparison(found, "a", "b")
+    text = glue_table.comparison(found, "a", "b")
     assert "b less a" in text
     assert "overall" in text
 
@@ -147,7 +161,7 @@ NASTY = "m_1 & 50% {#$^~\\} [x] | <b> *y* `z`"
 
 
 def test_a_terminal_shows_every_number_and_footnote_and_no_markup_is_taken():
-    made = table.beside_published({"[red]name[/red]": marked()}, published("dev"), "mean")
+    made = glue_table.beside_published({"[red]name[/red]": marked()}, published("dev"), "mean")
     text = table.terminal(made, width=160)
     assert "[red]name[/red]" in text
     assert "[80.0 82.0]" in text or "[80.3 81.7]" in text
@@ -159,7 +173,7 @@ def test_a_terminal_shows_every_number_and_footnote_and_no_markup_is_taken():
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_narrow_terminal_loses_no_number(width):
-    made = table.beside_published({"ours": marked()}, published("dev"), "mean")
+    made = glue_table.beside_published({"ours": marked()}, published("dev"), "mean")
     text = table.terminal(made, width=width)
     for row in made.rows:
         for found in row[1:]:
@@ -168,7 +182,7 @@ def test_a_narrow_terminal_loses_no_number(width):
 
 
 def test_markdown_has_as_many_cells_in_every_line_and_escapes():
-    made = table.beside_published({NASTY: marked()}, published("dev"), "mean")
+    made = glue_table.beside_published({NASTY: marked()}, published("dev"), "mean")
     lines = [line for line in table.markdown(made).split("\n") if line.startswith("|")]
     counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
     assert counts == {len(made.columns) + 1}
@@ -178,7 +192,7 @@ def test_markdown_has_as_many_cells_in_every_line_and_escapes():
 
 
 def test_latex_is_booktabs_and_escapes():
-    made = table.beside_published({NASTY: marked()}, published("dev"), "mean")
+    made = glue_table.beside_published({NASTY: marked()}, published("dev"), "mean")
     text = table.latex(made)
     for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"):
         assert text.count(word) == 1
@@ -192,7 +206,7 @@ def test_latex_is_booktabs_and_escapes():
 
 
 def test_csv_comes_back():
-    made = table.beside_published({NASTY: marked()}, published("dev"), "mean")
+    made = glue_table.beside_published({NASTY: marked()}, published("dev"), "mean")
     rows = list(csv.DictReader(io.StringIO(table.comma_separated(made))))
     assert len(rows) == len(made.rows)
     ours = rows[0]
@@ -206,10 +220,10 @@ def test_csv_comes_back():
 
 
 def test_all_is_shown_and_written(tmp_path):
-    text = table.shown(marked(), "mean", "ours")
+    text = glue_table.shown(marked(), "mean", "ours")
     for word in ("by seed", "ELECTRA-Small++", "GLUE: ", "seed-003 style: ", "failed"):
         assert word in text
-    paths = table.write_tables(tmp_path, marked(), "mean", "ours")
+    paths = glue_table.write_tables(tmp_path, marked(), "mean", "ours")
     assert sorted(p.name for p in paths) == sorted(p.name for p in tmp_path.iterdir())
     assert {p.suffix for p in paths} == {".md", ".tex", ".csv"}
     assert "| ours" in (tmp_path / "glue.md").read_text()

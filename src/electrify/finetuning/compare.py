@@ -8,9 +8,9 @@ import tyro
 
 from electrify.commit import differences, read_json
 from electrify.errors import UserError
+from electrify.finetuning.glue_table import comparison
 from electrify.finetuning.results import read_results
 from electrify.finetuning.stats import compare as compared
-from electrify.finetuning.table import comparison
 
 
 @dataclass(frozen=True)

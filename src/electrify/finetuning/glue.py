@@ -16,9 +16,10 @@ from electrify.errors import UserError
 from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.fit import forget
+from electrify.finetuning.glue_table import shown, write_tables
 from electrify.finetuning.job import Job, identified, run_job
 from electrify.finetuning.options import Glue, Tuning
-from electrify.finetuning.presets import PRESETS, plan
+from electrify.finetuning.presets import PRESETS, plan, reading_of
 from electrify.finetuning.results import (
     Result,
     as_table,
@@ -27,7 +28,6 @@ from electrify.finetuning.results import (
     read_results,
     write_result,
 )
-from electrify.finetuning.table import shown, write_tables
 from electrify.finetuning.tasks import TASKS
 from electrify.jobs import available_cores, executor, in_order
 from electrify.lock import hold
@@ -121,7 +121,8 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
     wanted += [(source, 0) for source in sorted(sources) if source not in names]
     wanted.sort(key=lambda pair: pair[0] in chains)
     for name in {name for name, _ in wanted}:
-        for split in ("train", "dev"):
+        read = {split for split, _ in reading_of(label, TASKS[name])} if name in names else {"dev"}
+        for split in ("train", *sorted(read)):
             if not glue_data.has_split(settings.data, TASKS[name], split):
                 glue_data.read_split(settings.data, TASKS[name], split)
     model_is = fingerprint(model)

@@ -7,7 +7,8 @@ from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.glue import best_jobs
 from electrify.finetuning.job import Job, answers_of, load_fitted, predict
 from electrify.finetuning.options import Fit, GlueSubmit
-from electrify.finetuning.presets import Plan
+from electrify.finetuning.presets import Plan, reading_of
+from electrify.finetuning.reading import described
 from electrify.finetuning.results import Result, main_score, read_results
 from electrify.finetuning.submit import FILES, pack, validate
 from electrify.finetuning.tasks import TASKS
@@ -31,8 +32,9 @@ def glue_submit(settings: GlueSubmit) -> None:
         for done, result in enumerate(best.values()):
             update(done / len(best), TASKS[result.task].title)
             predictions |= _predicted(settings, result)
-            score = f"{TASKS[result.task].metrics[0]} {main_score(result):.4f}"
-            print(f"{TASKS[result.task].title}: seed {result.seed}, {score} on dev", flush=True)
+            kind = described(reading_of(result.preset, TASKS[result.task]))
+            score = f"{main_score(result):.4f} on dev ({kind})"
+            print(f"{TASKS[result.task].title}: seed {result.seed}, {score}", flush=True)
     with committed(settings.out) as temporary:
         notes = pack(temporary, predictions)
     for note in notes:

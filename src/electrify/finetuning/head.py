@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from electrify.finetuning.options import Reduction
 from electrify.models.inputs import call
 
 Kind = Literal["classes", "score"]
-Reduction = Literal["sum", "mean"]
 
 
 class Labelled(NamedTuple):

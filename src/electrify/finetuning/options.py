@@ -10,6 +10,8 @@ from electrify.training.layers import Kind as LayerKind
 
 PresetName = Literal["paper", "official-code", "seed-003", "seed-004"]
 HeadKind = Literal["official", "own"]
+Reduction = Literal["sum", "mean"]
+"""Of the losses of a batch."""
 
 
 @dataclass(frozen=True)

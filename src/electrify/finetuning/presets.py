@@ -5,13 +5,12 @@ Sources: the paper's appendix; google-research/electra configure_finetuning.py; 
 lmtuners (seed-003) and electra_pytorch (seed-004).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from electrify.finetuning.head import Reduction
-from electrify.finetuning.options import Fit, HeadKind
-from electrify.finetuning.stats import Aggregate
+from electrify.finetuning.options import Fit, HeadKind, Reduction
+from electrify.finetuning.reading import AVERAGES, Aggregate, AverageName, Reading
 from electrify.finetuning.tasks import GlueTask
 
 Size = Literal["small", "base", "large"]
@@ -52,6 +51,8 @@ class Preset:
     """Rates of single tasks in place of the size's."""
     task_epochs: Mapping[str, float] = field(default_factory=dict)
     """Epochs of single tasks in place of the table's."""
+    average: AverageName = "average of 8 tasks"
+    """How the score of a run is read, in its cell and when the best run is chosen."""
 
 
 _PAPER_RATES: dict[Size, float] = {"small": 3e-4, "base": 1e-4, "large": 5e-5}
@@ -86,6 +87,7 @@ PRESETS = {
         doubled=False,
         chains={"rte": "mnli", "stsb": "mnli"},
         task_rates={"rte": 2e-5},
+        average="seed-003 style",
     ),
     "seed-004": Preset(
         "electra_pytorch: mean of 10, no weight decay, both orders of MRPC and STS-B",
@@ -96,6 +98,34 @@ PRESETS = {
         score_scale=1.0,
     ),
 }
+
+
+def preset_of(label: str) -> Preset | None:
+    """Return the preset that a result was made with; its label may go on with what was changed.
+
+    >>> preset_of("seed-003, epochs 1.0") is PRESETS["seed-003"]
+    True
+    """
+    return PRESETS.get(label.partition(",")[0])
+
+
+def reading_of(label: str, task: GlueTask) -> Reading:
+    """Return which scores of a run are its score, by the label of its preset."""
+    return AVERAGES[average_of([label])](task)
+
+
+def average_of(labels: Iterable[str]) -> AverageName:
+    """Return the average that all presets agree on; if they do not, the usual one."""
+    names = {known.average if (known := preset_of(label)) else None for label in labels}
+    only = names.pop() if len(names) == 1 else None
+    return only or "average of 8 tasks"
+
+
+def aggregate_of(labels: Iterable[str]) -> Aggregate:
+    """Return the aggregate that all presets agree on; if they do not, the mean."""
+    kinds = {known.aggregate if (known := preset_of(label)) else None for label in labels}
+    only = kinds.pop() if len(kinds) == 1 else None
+    return only or "mean"
 
 
 class Plan(NamedTuple):

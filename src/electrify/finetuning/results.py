@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from electrify.commit import defined, read_json, write_json
 from electrify.errors import DamagedError
+from electrify.finetuning.presets import reading_of
 from electrify.finetuning.tasks import TASKS
 
 
@@ -49,8 +50,13 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def main_score(result: Result) -> float:
-    """The task's first metric on its development examples; an undefined one is never the best."""
-    score = result.scores["dev"][TASKS[result.task].metrics[0]]
+    """The score on the development examples, as the run's preset reads it.
+
+    An undefined or missing one is never the best.
+    """
+    reading = reading_of(result.preset, TASKS[result.task])
+    scores = [result.scores.get(split, {}).get(metric, math.nan) for split, metric in reading]
+    score = sum(scores) / len(scores)
     return -math.inf if math.isnan(score) else score
 
 

@@ -9,49 +9,23 @@ They say nothing of other pre-training seeds, nor of other examples.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from electrify.errors import UserError
+from electrify.finetuning.presets import average_of
+from electrify.finetuning.reading import AVERAGES, Aggregate, AverageName, Reading
 from electrify.finetuning.results import Result
-from electrify.finetuning.tasks import TASKS, GlueTask, Metric, Split
+from electrify.finetuning.tasks import TASKS, GlueTask
 
-Aggregate = Literal["mean", "median"]
-AverageName = Literal["average of 8 tasks", "seed-003 style", "GLUE"]
-Reading = tuple[tuple[Split, Metric], ...]
-"""The scores of a run whose mean is its score."""
 Scores = NDArray[np.float64]
 
 RESAMPLES = 10_000
 EXACT = 16
 """Up to so many pairs all patterns of signs are tried."""
 
-
-def _first(task: GlueTask) -> Reading:
-    return (("dev", task.metrics[0]),)
-
-
-def _first_of_both(task: GlueTask) -> Reading:
-    return tuple((split, task.metrics[0]) for split in _dev_splits(task))
-
-
-def _all_of_both(task: GlueTask) -> Reading:
-    return tuple((split, metric) for split in _dev_splits(task) for metric in task.metrics)
-
-
-def _dev_splits(task: GlueTask) -> list[Split]:
-    return [split for split in task.files if split.startswith("dev")]
-
-
-AVERAGES: dict[AverageName, Callable[[GlueTask], Reading]] = {
-    "average of 8 tasks": _first,
-    "seed-003 style": _first_of_both,
-    "GLUE": _all_of_both,
-}
-"""How a task's score is read for each average: the first metric, MNLI matched; the first metric,
-MNLI matched and mismatched (lmtuners); the mean of all metrics (the GLUE server). None has WNLI."""
 
 _AGGREGATES: dict[Aggregate, Callable[..., Scores]] = {"mean": np.mean, "median": np.median}
 
@@ -124,11 +98,8 @@ class Difference(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def summarise(
-    results: Iterable[Result], task: str, average: AverageName = "average of 8 tasks"
-) -> Summary:
-    """The runs of a task, read as for one of the averages."""
-    reading = AVERAGES[average](TASKS[task])
+def summarise(results: Iterable[Result], task: str, average: AverageName | None = None) -> Summary:
+    """The runs of a task, read as for an average; by default, as their own presets read them."""
     scores: dict[int, float] = {}
     degenerate: dict[int, str] = {}
     failed: dict[int, str] = {}
@@ -139,6 +110,7 @@ def summarise(
                 got=f"presets {result.preset} and the like",
                 fix="give the results of one folder at a time",
             )
+        reading = AVERAGES[average or average_of([result.preset])](TASKS[task])
         why = result.failed or _no_score(result, reading)
         if why:
             failed[result.seed] = why
@@ -207,9 +179,13 @@ def compare(
     first: Sequence[Result],
     second: Sequence[Result],
     *,
-    average: AverageName = "average of 8 tasks",
+    average: AverageName | None = None,
 ) -> list[Difference]:
-    """Each task that both have, seed by seed, then all of them together (WNLI left out)."""
+    """Each task that both have, seed by seed, then all of them together (WNLI left out).
+
+    Both are read alike: as their presets do if they agree, otherwise as for the usual average.
+    """
+    average = average or average_of(result.preset for result in [*first, *second])
     pairs: dict[str, list[tuple[float, float]]] = {}
     differences, absent = [], []
     for task in TASKS.values():

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from electrify.commit import read_json
 from electrify.errors import UserError
+from electrify.finetuning import glue_table as tables
 from electrify.finetuning import stats
-from electrify.finetuning import table as tables
 from electrify.finetuning.presets import PRESETS
 from electrify.finetuning.published import published
+from electrify.finetuning.reading import Aggregate
 from electrify.finetuning.results import Result, read_results
-from electrify.finetuning.stats import Aggregate
 from electrify.finetuning.table import Cell, Table
 from electrify.finetuning.tasks import TASKS
 from electrify.reports import plots
