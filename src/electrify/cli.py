@@ -102,6 +102,12 @@ COMMANDS = {
         "electrify glue compare glue-a glue-b",
         json=True,
     ),
+    "glue stability": Command(
+        "spread over pre-training seeds: the average of the best run of each task",
+        "electrify.finetuning.stability:stability",
+        "electrify glue stability glue-1 glue-2 glue-3",
+        json=True,
+    ),
     "probe": Command(
         "fine-tune the checkpoints of a run: scores along the training",
         "electrify.finetuning.probe:probe",

@@ -33,7 +33,7 @@ def compare(settings: Compare) -> list[dict[str, Any]]:
                 got=f"{folder}",
                 fix="give the --out of electrify glue",
             )
-    for line in _unlike(settings.first, settings.second):
+    for line in unlike(settings.first, settings.second):
         print(f"note: {line}")
     found = compared(*both)
     if not found:
@@ -46,7 +46,7 @@ def compare(settings: Compare) -> list[dict[str, Any]]:
     return [difference._asdict() for difference in found]
 
 
-def _unlike(first: Path, second: Path) -> list[str]:
+def unlike(first: Path, second: Path) -> list[str]:
     """In what the jobs that both have differ beside the model; other dev files are an error."""
     notes: dict[str, None] = {}
     for path in sorted(first.glob("jobs/*/result.json")):

@@ -145,6 +145,9 @@ def averages(results: Sequence[Result], aggregate: Aggregate) -> list[str]:
         lines.append(
             f"{name}: {missing if found.missing else f'{cell.text} {cell.bounds}'.strip()}"
         )
+    best = stats.averaged(results, average_of(result.preset for result in results), "best")
+    if not best.missing:
+        lines.append(f"average of best: {percent(best.value).text}, the best run of each task")
     return [*lines, "WNLI is left out of every average"]
 
 

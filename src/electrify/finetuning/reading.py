@@ -5,7 +5,8 @@ from typing import Literal
 
 from electrify.finetuning.tasks import GlueTask, Metric, Split
 
-Aggregate = Literal["mean", "median"]
+Aggregate = Literal["mean", "median", "best"]
+"""Of the scores of a task's seeds."""
 AverageName = Literal["average of 8 tasks", "seed-003 style", "GLUE"]
 Reading = tuple[tuple[Split, Metric], ...]
 """The scores of a run whose mean is its score."""

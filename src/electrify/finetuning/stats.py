@@ -27,7 +27,11 @@ EXACT = 16
 """Up to so many pairs all patterns of signs are tried."""
 
 
-_AGGREGATES: dict[Aggregate, Callable[..., Scores]] = {"mean": np.mean, "median": np.median}
+_AGGREGATES: dict[Aggregate, Callable[..., Scores]] = {
+    "mean": np.mean,
+    "median": np.median,
+    "best": np.max,
+}
 
 
 class Summary(NamedTuple):
@@ -69,7 +73,7 @@ class Summary(NamedTuple):
         return max(self.scores.values(), default=math.nan)
 
     def aggregate(self, how: Aggregate) -> float:
-        """Mean or median."""
+        """Mean, median or best."""
         return float(_AGGREGATES[how](self.values)) if self.n else math.nan
 
 
@@ -133,7 +137,7 @@ def _no_score(result: Result, reading: Reading) -> str:
 def averaged(
     results: Sequence[Result], name: AverageName, aggregate: Aggregate = "mean"
 ) -> Average:
-    """The mean over the eight tasks of each task's mean or median."""
+    """The mean over the eight tasks of each task's mean, median or best."""
     summaries = [summarise(results, t.name, name) for t in TASKS.values() if t.averaged]
     missing = tuple(TASKS[s.task].title for s in summaries if not s.n)
     if missing:
@@ -145,9 +149,10 @@ def averaged(
 def interval(groups: Sequence[Scores], aggregate: Aggregate = "mean") -> tuple[float, float]:
     """95 % percentile bootstrap interval of the mean over groups of each group's mean or median.
 
-    Every group is drawn from by itself; always the same draws. None for a group of one.
+    Every group is drawn from by itself; always the same draws. None for a group of one, nor for
+    the best, of which the bootstrap says nothing.
     """
-    if not groups or any(len(values) < 2 for values in groups):
+    if aggregate == "best" or not groups or any(len(values) < 2 for values in groups):
         return math.nan, math.nan
     draw = np.random.default_rng(0)
     total = np.zeros(RESAMPLES)
