@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.finetuning.conftest import rows
 from tests.finetuning.own_files import FAST, WRITERS, settings, tagged, tuner
 from tests.models.test_architectures import SEEN, each
 from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
@@ -53,6 +54,24 @@ def test_every_kind_is_found_and_learned(kind, tuned, capsys):
     said = capsys.readouterr().out
     assert SAID[kind] in said
     assert said.endswith(f"{module.shown(result)}\n{out}\n")
+
+
+def test_texts_and_labels_apart_by_tabs_without_header(encoder_folder, tmp_path, capsys):
+    """Named .txt, as many data sets are; the same columns are then found in files to predict."""
+    for split, count in (("train", 240), ("dev", 40)):
+        lines = [f"{a}\t{('bad', 'good')[y]}\n" for a, _, y in rows(count, len(split))]
+        (tmp_path / f"{split}.txt").write_text("".join(lines))
+    chosen = settings(encoder_folder, tmp_path, ".txt", fit=replace(FAST, epochs=1))
+    finetune(chosen)
+    said = capsys.readouterr().out
+    assert "240 rows; no header line; columns: text = column 1, label = column 2\n" in said
+    assert "2 classes (bad, good)" in said
+    (tmp_path / "new.txt").write_text("kata lodi\nmira lodi\n")
+    (tmp_path / "new.tsv").write_text("kata lodi\tgood\nmira lodi\tbad\n")
+    for name, scored in (("new.txt", False), ("new.tsv", True)):
+        predict(Predict(chosen.out, tmp_path / name, tmp_path / "out.tsv", device="cpu"))
+        assert ("accuracy" in capsys.readouterr().out) is scored
+        assert len((tmp_path / "out.tsv").read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from electrify.errors import UserError
+from electrify.finetuning.own_data import Columns, find_columns
 from electrify.finetuning.own_files import read_table, read_text, written
 
 
@@ -58,6 +59,40 @@ def test_packed_marked_and_with_blank_lines_at_the_end(tmp_path):
         found = table(tmp_path, name, data)
         assert found.header == ["text", "label"]
         assert found.rows == [["한국어\u2028", "0"]]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.txt"])
+def test_a_table_without_header(name, tmp_path):
+    found = table(tmp_path, name, "no film\tbad\na film\tgood\nthat film\tbad\n")
+    assert (found.header, found.numbered) == (["column 1", "column 2"], True)
+    assert found.lines == [1, 2, 3]
+    assert find_columns(found, Columns()) == ("column 1", "", "column 2")
+    assert find_columns(found, Columns("2", "", "1")) == ("column 2", "", "column 1")
+    turned = table(tmp_path, name, "3.5\tno film\n4.25\ta film\n")
+    assert find_columns(turned, Columns()) == ("column 2", "", "column 1")
+    cola = table(tmp_path, name, "gj04\t1\t\tWe go.\ngj04\t0\t*\tWe goes.\ngj04\t1\t\tGo.\n")
+    with pytest.raises(UserError, match="no header, and more than two columns"):
+        find_columns(cola, Columns())
+    assert find_columns(cola, Columns("4", "", "2")) == ("column 4", "", "column 2")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text\tlabel\na film\tgood\nno film\tgood\n",
+        "phrase\tkind\na film\tgood\nno film\tgood\n",
+        "0\t1\na film\t1\nno film\t1\n",
+        "id\tsentence\n1\ta film\n2\tno film\n",
+    ],
+)
+def test_headers_are_told_from_rows(content, tmp_path):
+    assert not table(tmp_path, "a.tsv", content).numbered
+
+
+def test_plain_text_is_one_text_a_line(tmp_path):
+    found = table(tmp_path, "a.txt", "a film\n\nno film\n")
+    assert (found.header, found.rows, found.lines) == (["column 1"], [["a film"], ["no film"]], [1, 3])  # fmt: skip
+    assert table(tmp_path, "a.txt", "text\na film\n").header == ["text"]
 
 
 BAD = {

@@ -96,6 +96,18 @@ def test_tags_in_every_form(tuned, tmp_path, capsys):
     assert first == ["sentence,token,prediction", f"1,{sentences[0][0][0]},{sentences[0][1][0]}"]
 
 
+def test_plain_text_is_text_to_tag(tuned, tmp_path, capsys):
+    """Its last word is no gold tag: there is nothing to score."""
+    new = tmp_path / "new.txt"
+    new.write_text("mira kata lodi\n\nlota\n")
+    done = tuned("tags").out
+    capsys.readouterr()
+    predict(Predict(done, new, device="cpu"))
+    out, err = capsys.readouterr()
+    assert out == "mira\tO\nkata\tB-LOC\nlodi\tO\n\nlota\tB-LOC\n"
+    assert err == f"{new}: plain text, one sentence a line\n"
+
+
 def test_words_past_the_length_are_outside_and_counted(tuned, tmp_path, capsys):
     new = tmp_path / "new.jsonl"
     new.write_text(

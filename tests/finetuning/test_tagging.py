@@ -12,16 +12,19 @@ from electrify.finetuning.encoder import encode, load_network, open_encoder
 from electrify.finetuning.head import Examples
 from electrify.finetuning.own_data import Columns
 from electrify.finetuning.own_task import Problem, fields_of, prepare
+from electrify.finetuning.sentences import (
+    Sentences,
+    is_tagged,
+    read_sentences,
+    read_to_tag,
+    tags_of,
+)
 from electrify.finetuning.tagging import (
     UNTAGGED,
-    Sentences,
     Tagger,
     entity_scores,
     first_tokens,
-    is_tagged,
-    read_sentences,
     tag_numbers,
-    tags_of,
 )
 
 CONLL = """-DOCSTART- -X- O O
@@ -77,6 +80,10 @@ def test_json_lines_are_read(tmp_path):
         ("a.jsonl", '{"tokens": ["a"], "tags": ["O"]}', True),
         ("a.jsonl", '{"tokens": "a", "label": "O"}', False),
         ("a.csv", "tokens,tags\na,O\n", False),
+        ("a.txt", "a O\n\nb O\n", True),
+        ("a.txt", "a\tX\tO\nb\tX\tO\n", True),
+        ("a.txt", "a film\tgood\nno film\tbad\n", False),
+        ("a.conllu", "# text = a\n1\ta\n", True),
     ],
 )
 def test_tagged_files_are_told_from_tables(name, content, wanted, tmp_path):
@@ -95,12 +102,60 @@ def test_tagged_files_are_told_from_tables(name, content, wanted, tmp_path):
         ("a.jsonl", '{"text": "a"}', "line 1: no key 'tokens'"),
         ("a.txt", f"a O\n{'x' * 1_000_000} O\n", "line 2: a cell of more than"),
         ("a.txt", "-DOCSTART- O\n", "no sentences"),
+        ("a.conllu", "# newdoc\n", "no sentences"),
+        ("a.txt", "a\tO\n" * 5_003, "line 1: a sentence of more than 1,000 words"),
+        ("a.conll", "a film\tgood\nno film\tbad\n", "line 1: most words have blanks inside"),
+        ("a.txt", "".join(f"a T{n}\n\n" for n in range(200)), "too many different tags"),
     ],
 )
 def test_bad_files_are_refused_with_their_line(name, content, what, tmp_path):
     with pytest.raises(UserError) as error:
         read(tmp_path, name, content)
     assert what in error.value.what
+
+
+UNIVERSAL = """# newdoc id = 1
+# text = Don't go
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\t_\t_\t3\taux\t_\t_
+2\tn't\tnot\tPART\t_\t_\t3\tadvmod\t_\t_
+3\tgo\tgo\tVERB\t_\t_\t0\troot\t_\t_
+3.1\tx\tx\tX\t_\t_\t_\t_\t_\t_
+
+# text = Stop
+1\tStop\tstop\tVERB\t_\t_\t0\troot\t_\t_
+"""
+
+
+def test_universal_dependencies_are_read(tmp_path):
+    """Words and their universal parts of speech; comments and lines of no word are passed over."""
+    found = read(tmp_path, "a.conllu", UNIVERSAL)
+    assert found.words == [["Do", "n't", "go"], ["Stop"]]
+    assert found.tags == [["AUX", "PART", "VERB"], ["VERB"]]
+    assert found.word_lines == [[4, 5, 6], [10]]
+    assert read(tmp_path, "a.conllu", UNIVERSAL, Columns("3", "", "8")).words[0][1] == "not"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("Anna met Bert in Rome.\n", [["Anna", "met", "Bert", "in", "Rome", "."]]),
+        ("Anna met Bert\n\nBert slept here\n", [["Anna", "met", "Bert"], ["Bert", "slept", "here"]]),
+        ("Anna sees Rome .\n" * 4, [["Anna", "sees", "Rome", "."]] * 4),
+        ("Anna B-PER\nmet O\n\nBert B-PER\n", [["Anna", "met"], ["Bert"]]),
+        ("Anna X B-PER\nmet Y O\nBert X I-PER\nHere Y\n", None),  # a line that lacks a column
+        ("Anna NNP\nmet VB\nBert NNP\nwent VB\n", [["Anna", "met", "Bert", "went"]]),
+        ("Anna\nmet\n\nBert\n", [["Anna", "met"], ["Bert"]]),
+    ],
+)  # fmt: skip
+def test_plain_text_is_told_from_words_with_columns(content, words, tmp_path):
+    """Tags that the model knows, or as many columns in all lines with a last one that recurs."""
+    known = ("B-PER", "I-PER", "O")
+    if words is None:
+        with pytest.raises(UserError, match="line 4: not the 3 columns"):
+            read_to_tag(tmp_path / "a.txt", content, Columns(), known)
+        return
+    assert read_to_tag(tmp_path / "a.txt", content, Columns(), known).words == words
 
 
 def test_columns_of_conll_files_are_numbers(tmp_path):
@@ -162,7 +217,7 @@ def test_the_loss_is_that_of_first_tokens_alone(encoder_folder, tmp_path):
     """Against transformers' own loss with the labels set by hand."""
     encoder = open_encoder(str(encoder_folder))
     problem = Problem("tags", ("B-X", "O"))
-    data = Sentences(tmp_path, [["kaso", "loso"], ["kata"]], [["B-X", "O"], ["O"]], [1, 4], True)
+    data = Sentences(tmp_path, [["kaso", "loso"], ["kata"]], [["B-X", "O"], ["O"]], [1, 4])
     rows = prepare(problem, data, encoder, 64)
     batch = rows.collate(np.array([0, 1]))
     wanted = [[UNTAGGED, 0, UNTAGGED, 1, UNTAGGED, UNTAGGED], [UNTAGGED, 1] + [UNTAGGED] * 4]

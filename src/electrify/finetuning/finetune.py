@@ -101,6 +101,7 @@ def _identity(settings: Finetune) -> dict[str, Any]:
 def _said(path: Path, found: Training) -> str:
     problem = found.problem
     columns = f"; columns: {found.columns}" if any(found.columns) else ""
+    columns = columns if found.has_header else f"; no header line{columns}"
     labels = ", ".join(problem.labels[:12]) + (" …" if len(problem.labels) > 12 else "")
     what = {
         "classes": f"{len(problem.labels)} classes ({labels})",

@@ -12,53 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.errors import UserError
+from electrify.finetuning.headers import LABELS, TEXTS, is_number
 from electrify.finetuning.own_files import Table, as_text, fault
 
-TEXTS: tuple[tuple[str, ...], ...] = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("question", "sentence"),
-    ("question", "answer"),
-    ("question", "context"),
-    ("question", "passage"),
-    ("query", "passage"),
-    ("query", "document"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("sentence_a", "sentence_b"),
-    ("#1 string", "#2 string"),
-    ("text",),
-    ("sentence",),
-    ("review",),
-    ("content",),
-    ("comment",),
-    ("document",),
-    ("utterance",),
-    ("tweet",),
-    ("question",),
-    ("query",),
-    ("title",),
-)
-"""Names of columns with texts; the first row of which all are there is taken."""
-LABELS = (
-    "label",
-    "labels",
-    "gold_label",
-    "class",
-    "category",
-    "score",
-    "target",
-    "tag",
-    "similarity",
-    "relatedness_score",
-    "rating",
-    "stars",
-    "sentiment",
-    "intent",
-    "quality",
-    "is_duplicate",
-)
 MOST_WHOLE_CLASSES = 20
 """More different whole numbers than these are scores."""
 LARGEST_SCORE = 1e30
@@ -96,6 +52,8 @@ def find_columns(table: Table, named: Columns) -> Columns:
     def there(name: str) -> str:
         if name in table.header:
             return name
+        if table.numbered and f"column {name}" in table.header:
+            return f"column {name}"
         if name.lower() in by_case:
             return by_case[name.lower()]
         raise fault(
@@ -106,16 +64,42 @@ def find_columns(table: Table, named: Columns) -> Columns:
             fix="name the columns: --text A, --pair B for a second text, --label L",
         )
 
+    if table.numbered and not any(named):
+        return _by_content(table)
     label = there(named.label) if named.label else ""
     if named.text or named.pair:
         text = there(named.text or "text")
         pair = there(named.pair) if named.pair else ""
     else:
         text, pair = _usual_texts(table, by_case, label)
-    if not label:
+    if not label and table.numbered and len(table.header) == 2:
+        (label,) = (name for name in table.header if name != text)
+    elif not label:
         usual = (by_case[name] for name in LABELS if name in by_case)
         label = next((name for name in usual if name not in (text, pair)), "")
     return Columns(text, pair, label)
+
+
+def _by_content(table: Table) -> Columns:
+    """The columns of a table without a header: texts, or texts and labels, in either order."""
+    if len(table.header) > 2:
+        raise fault(
+            table.path,
+            1,
+            "no header, and more than two columns",
+            got=" | ".join(as_text(cell)[:20] for cell in table.rows[0]),
+            fix="add a header, or give the columns by number: --text 1 --label 2",
+        )
+    if len(table.header) == 1:
+        return Columns(table.header[0])
+
+    def least_like_texts(name: str) -> tuple[bool, int]:
+        cells = [as_text(cell) for cell in table.column(name)]
+        return not all(map(is_number, cells)), len(set(cells))
+
+    label = min(reversed(table.header), key=least_like_texts)
+    (text,) = (name for name in table.header if name != label)
+    return Columns(text, "", label)
 
 
 def _usual_texts(table: Table, by_case: dict[str, str], label: str) -> tuple[str, str]:
@@ -131,7 +115,8 @@ def _usual_texts(table: Table, by_case: dict[str, str], label: str) -> tuple[str
         1,
         "no column whose name says that it holds the text",
         got=f"columns: {', '.join(table.header)}",
-        fix="name the columns: --text A, --pair B for a second text, --label L",
+        fix="name the columns: --text A, --pair B for a second text, --label L; "
+        "by number if there is no header: --text 1 --label 2",
     )
 
 

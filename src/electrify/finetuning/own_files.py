@@ -3,6 +3,8 @@
 CSV is read by RFC 4180: a cell may be quoted, and then holds commas, quotation marks (doubled) and
 line ends. In TSV a quotation mark is an ordinary character, as in GLUE; only where every name in
 the header is quoted are the cells read as in CSV. Blank lines at the end do not count.
+Plain text (.txt) is read as TSV if it has tabs, otherwise as one text a line. Where a file has no
+header, its columns have numbers.
 """
 
 import csv
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 
 from electrify.corpora.archive import COMPRESSED, Truncated, read_blocks
 from electrify.errors import UserError
+from electrify.finetuning.headers import column_names, lacks_header
 
 MOST_CHARACTERS = 100_000
 """In one cell: more is most often a quotation mark that was never closed."""
@@ -29,6 +32,8 @@ class Table(NamedTuple):
     header: list[str]
     rows: list[list[Any]]
     lines: list[int]
+    numbered: bool = False
+    """Whether the file has no header, so that columns have numbers for names."""
 
     def column(self, name: str) -> list[Any]:
         """The cells under a name."""
@@ -74,17 +79,22 @@ def read_text(path: Path) -> str:
     return text
 
 
-def read_table(path: Path, text: str) -> Table:
-    """The text of a file as a table, by the file's suffix."""
-    reader = READERS.get(suffix_of(path))
-    if reader is None:
+def read_table(path: Path, text: str, named: Sequence[str] = ()) -> Table:
+    """The text of a file as a table, by the file's suffix; `named` are columns asked for."""
+    suffix = suffix_of(path)
+    if suffix not in (*TABLES, *JSON_LINES):
         raise UserError(
             f"{path} is in no known format",
-            got=suffix_of(path) or "a name without suffix",
-            fix=f"give a file that ends in {', '.join(READERS)} (packed: {', '.join(COMPRESSED)}); "
+            got=suffix or "a name without suffix",
+            fix=f"give a file that ends in {', '.join((*TABLES, *JSON_LINES))} "
+            f"(packed: {', '.join(COMPRESSED)}); "
             "--kind tags reads CoNLL-style files of any name",
         )
-    header, rows = reader(path, text)
+    numbered = False
+    if suffix in JSON_LINES:
+        header, rows = _read_json_lines(path, text)
+    else:
+        header, rows, numbered = _with_header(path, TABLES[suffix](path, text), named)
     for name in header:
         if header.count(name) > 1:
             raise fault(
@@ -99,7 +109,8 @@ def read_table(path: Path, text: str) -> Table:
             check_length(path, line, name, cell)
     if not rows:
         raise UserError(f"{path} has no rows", got="a header alone", fix="give a file with rows")
-    return Table(path, header, [cells for _, cells in rows], [line for line, _ in rows])
+    lines = [line for line, _ in rows]
+    return Table(path, header, [cells for _, cells in rows], lines, numbered)
 
 
 def check_length(path: Path, line: int, name: str, cell: Any) -> None:
@@ -123,16 +134,22 @@ def lines_of(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-def _read_csv(path: Path, text: str) -> tuple[list[str], list[Row]]:
-    return _with_header(path, list(_quoted(path, text, ",")))
+def _read_csv(path: Path, text: str) -> list[Row]:
+    return list(_quoted(path, text, ","))
 
 
-def _read_tsv(path: Path, text: str) -> tuple[list[str], list[Row]]:
+def _read_tsv(path: Path, text: str) -> list[Row]:
     names = lines_of(text)[0].split("\t")
     if all(len(name) > 1 and name[0] == name[-1] == '"' for name in names):
-        return _with_header(path, list(_quoted(path, text, "\t")))
+        return list(_quoted(path, text, "\t"))
     lines = enumerate(lines_of(text), start=1)
-    return _with_header(path, [(n, line.split("\t") if line else []) for n, line in lines])
+    return [(n, line.split("\t") if line else []) for n, line in lines]
+
+
+def _read_txt(path: Path, text: str) -> list[Row]:
+    if "\t" in text:
+        return _read_tsv(path, text)
+    return [(n, [line]) for n, line in enumerate(lines_of(text), start=1) if line.strip()]
 
 
 def _quoted(path: Path, text: str, delimiter: str) -> Iterator[Row]:
@@ -150,21 +167,25 @@ def _quoted(path: Path, text: str, delimiter: str) -> Iterator[Row]:
         ) from error
 
 
-def _with_header(path: Path, rows: list[Row]) -> tuple[list[str], list[Row]]:
+def _with_header(
+    path: Path, rows: list[Row], named: Sequence[str]
+) -> tuple[list[str], list[Row], bool]:
     while rows and not rows[-1][1]:
         rows.pop()
     (_, first), *rest = rows
-    header = [name.strip() for name in first]
+    plain = suffix_of(path) == ".txt" and len(first) == 1
+    numbered = lacks_header([cells for _, cells in rows], (*named, "1") if plain else named)
+    header = column_names(len(first)) if numbered else [name.strip() for name in first]
     for line, cells in rest:
         if len(cells) != len(header):
             raise fault(
                 path,
                 line,
-                "not as many cells as the header has names",
-                got=f"{len(cells)} cells, {len(header)} names: {', '.join(header)}",
-                fix="mend the row; the header must be the first line",
+                f"not as many cells as the {'first line' if numbered else 'header'} has",
+                got=f"{len(cells)} cells, not {len(header)}: {', '.join(header)}",
+                fix="fix the row" + ("" if numbered else "; the header must be the first line"),
             )
-    return header, rest
+    return header, rows if numbered else rest, numbered
 
 
 def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[Row]]:
@@ -191,13 +212,12 @@ def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[Row]]:
     return header, [(line, [found.get(name) for name in header]) for line, found in objects]
 
 
-READERS: dict[str, Callable[[Path, str], tuple[list[str], list[Row]]]] = {
+TABLES: dict[str, Callable[[Path, str], list[Row]]] = {
     ".csv": _read_csv,
     ".tsv": _read_tsv,
-    ".jsonl": _read_json_lines,
-    ".ndjson": _read_json_lines,
-    ".json": _read_json_lines,
+    ".txt": _read_txt,
 }
+JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 def as_text(cell: Any) -> str:
@@ -217,7 +237,7 @@ def written(header: Sequence[str], rows: Sequence[Sequence[Any]], suffix: str) -
         file = io.StringIO(newline="")
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
         return file.getvalue()
-    if suffix == ".tsv":
+    if suffix in (".tsv", ".txt"):
         return "".join("\t".join(map(_flat, row)) + "\n" for row in [header, *rows])
     objects = (dict(zip(header, row, strict=True)) for row in rows)
     return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)

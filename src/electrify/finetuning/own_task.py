@@ -31,19 +31,21 @@ from electrify.finetuning.own_data import (
 )
 from electrify.finetuning.own_files import read_table, read_text
 from electrify.finetuning.rows import as_rows, collating
+from electrify.finetuning.sentences import (
+    Sentences,
+    is_tagged,
+    need_tags,
+    read_sentences,
+    tags_of,
+)
 from electrify.finetuning.tagging import (
     OUTSIDE,
-    Sentences,
     Tagger,
     entity_scores,
     first_tokens,
     has_entities,
-    is_tagged,
-    need_tags,
-    read_sentences,
     tag_collating,
     tag_numbers,
-    tags_of,
 )
 
 Kind = Literal["classes", "score", "tags"]
@@ -81,6 +83,8 @@ class Training(NamedTuple):
     columns: Columns
     why: str
     """How one can tell the kind."""
+    has_header: bool = True
+    """Whether the columns of a table have names; otherwise they have numbers."""
 
 
 def read_training(path: Path, kind: Kind | Literal["auto"], named: Columns) -> Training:
@@ -90,7 +94,7 @@ def read_training(path: Path, kind: Kind | Literal["auto"], named: Columns) -> T
         sentences = read_sentences(path, text, named)
         why = "words have a tag each" if kind == "auto" else "as asked for"
         return Training(Problem("tags", tags_of(sentences)), sentences, named, why)
-    table = read_table(path, text)
+    table = read_table(path, text, named)
     columns = find_columns(table, named)
     texts = texts_of(table, columns)
     found, why = kind_of(need_labels(texts)) if kind == "auto" else (kind, "as asked for")
@@ -98,7 +102,7 @@ def read_training(path: Path, kind: Kind | Literal["auto"], named: Columns) -> T
         problem = Problem("score", ("score",), *centre_and_spread(texts))
     else:
         problem = Problem("classes", classes_of(texts))
-    return Training(problem, texts, columns, why)
+    return Training(problem, texts, columns, why, not table.numbered)
 
 
 def read_like(path: Path, problem: Problem, columns: Columns) -> Data:
@@ -106,7 +110,7 @@ def read_like(path: Path, problem: Problem, columns: Columns) -> Data:
     text = read_text(path)
     if problem.kind == "tags":
         return read_sentences(path, text, columns)
-    table = read_table(path, text)
+    table = read_table(path, text, columns)
     return texts_of(table, find_columns(table, columns))
 
 

@@ -2,7 +2,8 @@
 
 A table comes back with its own columns, then `prediction` and, for classes, the probability of each
 (`probability_LABEL`; in JSON lines one object `probabilities`). Tagged sentences come back as JSON
-lines with `tokens` and `prediction`, as CSV with a word a row, or CoNLL-style.
+lines with `tokens` and `prediction`, as CSV with a word a row, or CoNLL-style. Plain text given to
+a tagger is text to tag, a sentence a line.
 """
 
 import gzip
@@ -23,7 +24,8 @@ from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own_data import Columns, find_columns, texts_of
 from electrify.finetuning.own_files import (
-    READERS,
+    JSON_LINES,
+    TABLES,
     Table,
     read_table,
     read_text,
@@ -42,7 +44,7 @@ from electrify.finetuning.own_task import (
     prepare,
     problem_of,
 )
-from electrify.finetuning.tagging import CONLL, Sentences, read_sentences
+from electrify.finetuning.sentences import CONLL, Sentences, read_to_tag
 from electrify.progress import progress
 from electrify.training.engine import Engine
 
@@ -69,7 +71,7 @@ def predict(settings: Predict) -> None:
         if isinstance(data, Sentences)
         else _table(table, problem, said, suffix)
     )
-    notes = [cut_said(settings.file, problem, rows, most)] if rows.cut else []
+    notes = [_form(data, table), cut_said(settings.file, problem, rows, most) if rows.cut else ""]
     notes.append(_scores(problem, data, said))
     _write(settings.out, content, [note for note in notes if note])
 
@@ -80,7 +82,7 @@ def _suffix(settings: Predict) -> str:
             "predictions are packed by gzip alone", got=f"{settings.out}", fix="end it in .gz"
         )
     suffix = suffix_of(settings.out or settings.file)
-    if suffix not in (*READERS, *CONLL):
+    if suffix not in (*TABLES, *JSON_LINES, *CONLL):
         raise UserError(
             f"{settings.out or settings.file} is in no known format",
             got=suffix or "a name without suffix",
@@ -97,19 +99,32 @@ def _read(settings: Predict, problem: Problem) -> tuple[Data, Table]:
     named = Columns(settings.text, settings.pair, settings.label)
     if problem.kind == "tags":
         empty = Table(settings.file, [], [], [])
-        return read_sentences(settings.file, text, named), empty
-    table = read_table(settings.file, text)
-    columns = find_columns(table, _remembered(settings, table, named))
+        return read_to_tag(settings.file, text, named, problem.labels), empty
+    known = _remembered(settings, named)
+    table = read_table(settings.file, text, named if known is None else known)
+    columns = find_columns(table, _present(known, table, named))
     return texts_of(table, columns), table
 
 
-def _remembered(settings: Predict, table: Table, named: Columns) -> Columns:
-    """The columns the model was fine-tuned with, where none are named and the file has them."""
+def _form(data: Data, table: Table) -> str:
+    """How a file was read, where that is not plain from its name."""
+    if isinstance(data, Sentences):
+        plain = data.word_lines is None and suffix_of(data.path) not in JSON_LINES
+        return f"{data.path}: plain text, one sentence a line" if plain else ""
+    return f"{data.path}: no header line; columns have numbers" if table.numbered else ""
+
+
+def _remembered(settings: Predict, named: Columns) -> Columns | None:
+    """The columns the model was fine-tuned with, where none are named."""
     path = settings.model / "result.json"
     if named.text or named.pair or not path.exists():
-        return named
-    known = Columns(**read_json(path)["columns"])
-    if any(name not in table.header for name in (known.text, known.pair) if name):
+        return None
+    return Columns(**read_json(path)["columns"])
+
+
+def _present(known: Columns | None, table: Table, named: Columns) -> Columns:
+    """The columns the model was fine-tuned with if the file has them, or those that are named."""
+    if known is None or any(n not in table.header for n in (known.text, known.pair) if n):
         return named
     label = known.label if known.label in table.header else ""
     return Columns(known.text, known.pair, named.label or label)
@@ -152,7 +167,7 @@ def _tagged(sentences: Sentences, said: Sequence[Answer], suffix: str) -> str:
             for word, tag in zip(words, tags, strict=True)
         ]
         return written(["sentence", "token", "prediction"], rows, suffix)
-    if suffix in READERS and suffix != ".tsv":
+    if suffix in JSON_LINES:
         return written(["tokens", "prediction"], pairs, suffix)
     return "\n".join(
         "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
