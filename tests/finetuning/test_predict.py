@@ -96,6 +96,28 @@ def test_tags_in_every_form(tuned, tmp_path, capsys):
     assert first == ["sentence,token,prediction", f"1,{sentences[0][0][0]},{sentences[0][1][0]}"]
 
 
+def test_tags_come_after_all_columns_of_the_file(tuned, tmp_path, capsys):
+    """With every line of a CoNLL-style file and every key of JSON lines."""
+    new, done = tmp_path / "new.txt", tuned("tags").out
+    new.write_text("-DOCSTART- -X- O O\n\nmira NN I-NP O\nkata NN  I-NP B-LOC\n\n\nlodi X Y O\n")
+    capsys.readouterr()
+    predict(Predict(done, new, device="cpu"))
+    assert capsys.readouterr().out == (
+        "-DOCSTART- -X- O O O\n\nmira NN I-NP O O\nkata NN  I-NP B-LOC B-LOC\n\n\nlodi X Y O O\n"
+    )
+    new = tmp_path / "new.conllu"
+    new.write_text("# text = kata\n1-2\tkata\t_\tX\n1\tkata\t_\tX\n2\tmira\t_\tX\n")
+    predict(Predict(done, new, device="cpu"))
+    assert capsys.readouterr().out == (
+        "# text = kata\n1-2\tkata\t_\tX\t_\n1\tkata\t_\tX\tB-LOC\n2\tmira\t_\tX\tO\n"
+    )
+    new = tmp_path / "new.jsonl"
+    new.write_text('{"id": 7, "tokens": ["kata", "mira"], "tags": ["B-LOC", "O"], "note": "x"}\n')
+    predict(Predict(done, new, device="cpu"))
+    said = json.loads(capsys.readouterr().out)
+    assert said == {**json.loads(new.read_text()), "prediction": ["B-LOC", "O"]}
+
+
 def test_plain_text_is_text_to_tag(tuned, tmp_path, capsys):
     """Its last word is no gold tag: there is nothing to score."""
     new = tmp_path / "new.txt"

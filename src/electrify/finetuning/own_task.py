@@ -32,6 +32,7 @@ from electrify.finetuning.own_data import (
 from electrify.finetuning.own_files import read_table, read_text
 from electrify.finetuning.rows import as_rows, collating
 from electrify.finetuning.sentences import (
+    OUTSIDE,
     Sentences,
     is_tagged,
     need_tags,
@@ -39,7 +40,6 @@ from electrify.finetuning.sentences import (
     tags_of,
 )
 from electrify.finetuning.tagging import (
-    OUTSIDE,
     Tagger,
     entity_scores,
     first_tokens,

@@ -2,8 +2,9 @@
 
 A table comes back with its own columns, then `prediction` and, for classes, the probability of each
 (`probability_LABEL`; in JSON lines one object `probabilities`). Tagged sentences come back as JSON
-lines with `tokens` and `prediction`, as CSV with a word a row, or CoNLL-style. Plain text given to
-a tagger is text to tag, a sentence a line.
+lines with their own keys and `prediction`, as CSV with a word a row, or CoNLL-style: a CoNLL-style
+file with all its lines, the tag after the columns of each word. Plain text given to a tagger is
+text to tag, a sentence a line.
 """
 
 import gzip
@@ -44,7 +45,7 @@ from electrify.finetuning.own_task import (
     prepare,
     problem_of,
 )
-from electrify.finetuning.sentences import CONLL, Sentences, read_to_tag
+from electrify.finetuning.sentences import CONLL, Sentences, read_to_tag, with_column
 from electrify.progress import progress
 from electrify.training.engine import Engine
 
@@ -60,14 +61,15 @@ def predict(settings: Predict) -> None:
         )
     encoder = open_encoder(str(settings.model))
     problem = problem_of(encoder.config, str(settings.model))
-    data, table = _read(settings, problem)
+    text = read_text(settings.file)
+    data, table = _read(settings, problem, text)
     most = min(settings.length or encoder.longest_text, encoder.longest)
     rows = prepare(problem, data, encoder, most, labelled=False)
     network = load_network(AUTO[problem.kind], str(settings.model))
     model = MODELS[problem.kind](network.to(Engine(device=settings.device).device))
     said = answers(problem, rows, _outputs(model, rows, settings.batch_size))
     content = (
-        _tagged(data, said, suffix)
+        _tagged(data, table, text, said, suffix)
         if isinstance(data, Sentences)
         else _table(table, problem, said, suffix)
     )
@@ -94,12 +96,12 @@ def _suffix(settings: Predict) -> str:
     return suffix
 
 
-def _read(settings: Predict, problem: Problem) -> tuple[Data, Table]:
-    text = read_text(settings.file)
+def _read(settings: Predict, problem: Problem, text: str) -> tuple[Data, Table]:
     named = Columns(settings.text, settings.pair, settings.label)
     if problem.kind == "tags":
-        empty = Table(settings.file, [], [], [])
-        return read_to_tag(settings.file, text, named, problem.labels), empty
+        objects = suffix_of(settings.file) in JSON_LINES
+        table = read_table(settings.file, text) if objects else Table(settings.file, [], [], [])
+        return read_to_tag(settings.file, text, named, problem.labels), table
     known = _remembered(settings, named)
     table = read_table(settings.file, text, named if known is None else known)
     columns = find_columns(table, _present(known, table, named))
@@ -158,7 +160,9 @@ def _table(table: Table, problem: Problem, said: Sequence[Answer], suffix: str) 
     return written(header, rows, suffix)
 
 
-def _tagged(sentences: Sentences, said: Sequence[Answer], suffix: str) -> str:
+def _tagged(
+    sentences: Sentences, table: Table, text: str, said: Sequence[Answer], suffix: str
+) -> str:
     pairs = [(w, one.prediction) for w, one in zip(sentences.words, said, strict=True)]
     if suffix == ".csv":
         rows = [
@@ -167,8 +171,17 @@ def _tagged(sentences: Sentences, said: Sequence[Answer], suffix: str) -> str:
             for word, tag in zip(words, tags, strict=True)
         ]
         return written(["sentence", "token", "prediction"], rows, suffix)
+    if suffix in JSON_LINES and table.rows:
+        kept = [place for place, name in enumerate(table.header) if name != "prediction"]
+        rows = [
+            [*(row[place] for place in kept), tags]
+            for row, (_, tags) in zip(table.rows, pairs, strict=True)
+        ]
+        return written([*(table.header[place] for place in kept), "prediction"], rows, suffix)
     if suffix in JSON_LINES:
         return written(["tokens", "prediction"], pairs, suffix)
+    if sentences.word_lines:
+        return with_column(text, sentences.word_lines, [tags for _, tags in pairs])
     return "\n".join(
         "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
         for words, tags in pairs

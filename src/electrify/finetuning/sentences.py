@@ -29,6 +29,7 @@ UNIVERSAL = ".conllu"
 CONLL = (".conll", ".conll2003", UNIVERSAL, ".bio", ".iob", ".iob2", ".bioes", ".ner", ".pos")
 WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "labels", "pos_tags", "tag", "label")
 BETWEEN_DOCUMENTS = "-DOCSTART-"
+OUTSIDE = "O"
 MOST_WORDS = 1_000
 """In a sentence; a longer one is a file without blank lines between its sentences."""
 MOST_TAGS = 100
@@ -192,6 +193,36 @@ def _plausible(found: Sentences) -> Sentences:
     else:
         return found
     raise fault(found.path, found.lines[longest], what, got, fix)
+
+
+def with_column(
+    text: str, word_lines: Sequence[Sequence[int]], tags: Sequence[Sequence[str]]
+) -> str:
+    r"""Return a CoNLL-style file with a tag after the last column of every word.
+
+    Other lines stay: blank ones and comments as they are, those between documents (tagged O) and of
+    what is no word (_) with a column more, as conlleval wants the same number in every line.
+
+    >>> with_column("-DOCSTART- X\n\nAnna NNP\n", [[3]], [["B-PER"]])
+    '-DOCSTART- X O\n\nAnna NNP B-PER\n'
+    """
+    added = {
+        number: tag
+        for numbers, some in zip(word_lines, tags, strict=True)
+        for number, tag in zip(numbers, some, strict=True)
+    }
+    lines = lines_of(text)
+    first = lines[word_lines[0][0] - 1].strip()
+    apart = " " if " " in first and "\t" not in first else "\t"
+    for number, line in enumerate(lines, start=1):
+        if line.startswith(BETWEEN_DOCUMENTS):
+            added[number] = OUTSIDE
+        elif line.strip() and not line.startswith("#"):
+            added.setdefault(number, "_")
+    return "\n".join(
+        f"{line.rstrip(' ')}{apart}{added[number]}" if number in added else line
+        for number, line in enumerate(lines, start=1)
+    )
 
 
 def _cells(line: str, apart: str) -> list[str]:

@@ -23,10 +23,9 @@ from electrify.finetuning.encoder import Encoding
 from electrify.finetuning.head import Examples
 from electrify.finetuning.own_data import unknown_label
 from electrify.finetuning.rows import Rows, collating
-from electrify.finetuning.sentences import Sentences, need_tags
+from electrify.finetuning.sentences import OUTSIDE, Sentences, need_tags
 from electrify.models.inputs import call
 
-OUTSIDE = "O"
 UNTAGGED = -100
 
 
