@@ -1119,8 +1119,7 @@ def test_damaged_shards(tmp_path, refused, shards, how):
     shard = sorted((tmp_path / "shards").glob("train-*"))[0]
     damage(shard, how)
     assert shard.name in refused("show", "shards", "--verify", code=3)
-    if how not in ("bit flip", "longer"):  # only --verify reads all
-        assert shard.name in refused("show", "shards", code=3)
+    assert shard.name in refused("show", "shards", code=3)
 
 
 def without(stated: dict, *keys: str) -> bytes:
@@ -1193,6 +1192,25 @@ def test_mangled_entry_of_a_shard(tmp_path, refused, shards, key):
         entry.pop(key, None)
     file.write_text(json.dumps(stated))
     refused("show", "shards", code=3)
+
+
+def test_documents_and_tokenizers_changed_after_their_manifest(tmp_path, run, refused, docs, vocab):
+    """Files that are sound, but not the ones the manifest lists."""
+    shutil.copytree(docs, tmp_path / "docs")
+    one, other = (tmp_path / "docs" / f"documents-0000{number}.parquet" for number in (0, 1))
+    shutil.copy(one, other)
+    run("tokenizer", "--load", vocab, "--out", "tok")
+    for command in [
+        ("prepare", "docs", "--tokenizer", vocab, "--out", "shards"),
+        ("tokenizer", "docs", "--vocab-size", 150, "--out", "tok2"),
+        ("show", "docs", "--count", 60),
+    ]:
+        assert other.name in refused(*command, code=3)
+    file = tmp_path / "tok" / "tokenizer.json"
+    file.write_text(file.read_text().replace('"kata"', '"atak"'))
+    error = refused("prepare", docs, "--tokenizer", "tok", "--out", "shards2", code=3)
+    assert "tokenizer.json" in error
+    assert not (tmp_path / "shards2").exists()
 
 
 def test_folders_that_hold_no_documents(tmp_path, run, refused, vocab, shards):

@@ -4,10 +4,10 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from electrify.errors import DamagedError, UserError
 
@@ -76,33 +76,78 @@ def _damaged(path: Path, got: str) -> DamagedError:
     )
 
 
+MOST = 1 << 48  # of anything that is counted: sums of such numbers still fit 64 bits
+
+
+class Kind(NamedTuple):
+    """What a value in a manifest must be."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+TEXT = Kind("a string", lambda value: isinstance(value, str))
+TABLE = Kind("an object", lambda value: isinstance(value, dict))
+LIST = Kind("a list", lambda value: isinstance(value, list))
+COUNT = Kind("a whole number from 0", lambda value: type(value) is int and 0 <= value < MOST)
+COUNTS = Kind(
+    "a list of whole numbers from 0",
+    lambda value: isinstance(value, list) and all(map(COUNT.fits, value)),
+)
+# Text that several examples share makes what was dropped negative.
+NUMBER = Kind("a whole number", lambda value: type(value) is int and abs(value) < MOST)
+
+_MANIFEST = {"kind": TEXT, "identity": TABLE, "files": LIST}
+_FILE = {"name": TEXT, "bytes": COUNT, "sha256": TEXT}
+_SHARD = {"examples": COUNT, "tokens": COUNT, "index_crc32": COUNT}
+_SPLIT = {
+    **dict.fromkeys(("documents", "examples", "tokens", "text_tokens", "unknown_tokens"), COUNT),
+    "dropped_tokens": NUMBER,
+    "lengths": COUNTS,
+}
+_OF_KIND: dict[str, dict[str, Kind]] = {
+    "documents": {"documents": COUNT, "characters": COUNT},
+    "shards": {
+        "identity.settings": TABLE,
+        "identity.settings.length": COUNT,
+        "identity.tokenizer": TABLE,
+        "identity.tokenizer.vocab_size": COUNT,
+        "splits": TABLE,
+        **{
+            f"splits.{split}{key}": kind
+            for split in ("train", "validation", "test")
+            for key, kind in {"": TABLE, **{f".{k}": v for k, v in _SPLIT.items()}}.items()
+        },
+    },
+}
+
+
 def checked_manifest(path: Path) -> dict[str, Any]:
-    """A manifest that has what all have, and names no file outside its folder."""
+    """A manifest that has what all of its kind have, and names no file outside its folder."""
     manifest: dict[str, Any] = read_json(path)
     _check(path, manifest, _MANIFEST)
     _check(path, manifest, _OF_KIND.get(manifest["kind"], {}))
     for entry in manifest["files"]:
         _check(path, entry, _FILE)
+        if manifest["kind"] == "shards" and "split" in entry:
+            _check(path, entry, _SHARD)
         name = PurePosixPath(entry["name"])
         if name.is_absolute() or ".." in name.parts:
             raise _damaged(path, f"a file outside the folder: {name}")
     return manifest
 
 
-_MANIFEST: dict[str, type] = {"kind": str, "identity": dict, "files": list}
-_OF_KIND: dict[str, dict[str, type]] = {
-    "documents": {"documents": int, "characters": int},
-    "shards": {"splits": dict},
-}
-_FILE: dict[str, type] = {"name": str, "bytes": int, "sha256": str}
-
-
-def _check(path: Path, content: Any, kinds: dict[str, type]) -> None:
+def _check(path: Path, content: Any, kinds: Mapping[str, Kind]) -> None:
+    """Check the values under dotted names; a table comes before what is inside it."""
     if not isinstance(content, dict):
         raise _damaged(path, f"{type(content).__name__} where an object should be")
-    for key, kind in kinds.items():
-        if not isinstance(content.get(key), kind):
-            raise _damaged(path, f"{key}: {content.get(key)!r}, which is no {kind.__name__}")
+    for name, kind in kinds.items():
+        *tables, key = name.split(".")
+        inner = content
+        for table in tables:
+            inner = inner[table]
+        if not kind.fits(inner.get(key)):
+            raise _damaged(path, f"{name}: {inner.get(key)!r:.100}, which is not {kind.words}")
 
 
 def sha256_of(path: Path) -> str:
@@ -138,18 +183,20 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
 
 def verify(folder: Path, manifest: dict[str, Any]) -> list[str]:
     """What is wrong with the files a manifest lists: one line per fault, none if all is well."""
-    faults = []
-    for entry in manifest["files"]:
-        path = folder / entry["name"]
-        if not path.is_file():
-            faults.append(f"{entry['name']}: missing")
-        elif path.stat().st_size != entry["bytes"]:
-            faults.append(
-                f"{entry['name']}: {path.stat().st_size:,} bytes, should be {entry['bytes']:,}"
-            )
-        elif (found := sha256_of(path)) != entry["sha256"]:
-            faults.append(f"{entry['name']}: SHA-256 is {found}, should be {entry['sha256']}")
-    return faults
+    faults = ((entry["name"], fault_of(folder, entry)) for entry in manifest["files"])
+    return [f"{name}: {fault}" for name, fault in faults if fault]
+
+
+def fault_of(folder: Path, entry: Mapping[str, Any]) -> str:
+    """How a file differs from its entry in a manifest; empty if it does not."""
+    path = folder / entry["name"]
+    if not path.is_file():
+        return "missing"
+    if path.stat().st_size != entry["bytes"]:
+        return f"{path.stat().st_size:,} bytes, should be {entry['bytes']:,}"
+    if (found := sha256_of(path)) != entry["sha256"]:
+        return f"SHA-256 is {found}, should be {entry['sha256']}"
+    return ""
 
 
 def differences(there: Any, here: Any, free: Collection[str] = ()) -> str:

@@ -1,6 +1,10 @@
 """Shards: what is written comes back, and damage is seen."""
 
 import json
+import os
+import pickle
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +14,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save
 
 from electrify.errors import DamagedError
+from electrify.tokens import store
 from electrify.tokens.examples import Example
-from electrify.tokens.store import Shard, map_arrays, shard_entry, to_arrays, write_shard
+from electrify.tokens.store import Shard, Shards, map_arrays, shard_entry, to_arrays, write_shard
+from electrify.verified import Verified, stamp_of
 
 EXAMPLES = [Example([101, 5, 102], []), Example([101, 7, 8, 102, 9, 102], [4]), Example([1], [])]
 
@@ -121,3 +127,50 @@ def test_a_lying_header_is_refused_before_anything_is_allocated(tmp_path, lie):
     path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
     with pytest.raises(DamagedError):
         map_arrays(path)
+
+
+def test_a_shard_is_hashed_once_however_many_threads_ask(shards, monkeypatch):
+    hashed = []
+    real = store.fault_of
+    monkeypatch.setattr(store, "fault_of", lambda *of: hashed.append(of[1]["name"]) or real(*of))
+    examples = Shards(shards, "train")
+    examples.verify_ahead()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(examples.__getitem__, range(len(examples))))
+    assert sorted(hashed) == sorted(path.name for path in shards.glob("train-*"))
+
+
+def test_a_damaged_shard_is_found_by_the_first_example_of_it(shards, tmp_path):
+    folder = tmp_path / "shards"
+    shutil.copytree(shards, folder)
+    last = sorted(folder.glob("train-*"))[-1]
+    data = bytearray(last.read_bytes())
+    data[-1] ^= 1
+    last.write_bytes(data)
+    examples = Shards(folder, "train")
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=last.name):
+            examples[len(examples) - 1]
+
+
+def test_a_copy_for_another_process_opens_the_files_itself(shards):
+    examples = Shards(shards, "train")
+    assert examples[3].ids.tolist() == pickle.loads(pickle.dumps(examples))[3].ids.tolist()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[[1, 2]]", '[["a", "b", 1, 2, "x"]]', "7"])
+def test_a_list_of_verified_files_that_cannot_be_read_is_empty(tmp_path, content):
+    (tmp_path / "v.json").write_text(content)
+    assert not Verified(tmp_path / "v.json")._stamps
+
+
+def test_verified_files_are_known_until_they_change(tmp_path):
+    file = tmp_path / "a"
+    file.write_bytes(b"a")
+    known = Verified()
+    known.add(stamp_of(file, "x"))
+    known.keep(tmp_path / "v.json")
+    assert stamp_of(file, "x") in Verified(tmp_path / "v.json")
+    assert stamp_of(file, "y") not in Verified(tmp_path / "v.json")
+    os.utime(file, ns=(1, 1))
+    assert stamp_of(file, "x") not in Verified(tmp_path / "v.json")

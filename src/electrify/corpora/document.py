@@ -4,11 +4,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from electrify.commit import read_manifest, sha256_of
 from electrify.errors import DamagedError, UserError
+from electrify.verified import Stamp, stamp_of
 
 ROW_GROUP_CHARACTERS = 4_000_000
 
@@ -29,6 +31,8 @@ class Slice(NamedTuple):
     path: Path
     start: int = 0
     stop: int | None = None
+    sha256: str = ""
+    """Of the file, if it is known: then it is verified before anything is read."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def row_groups(folder: Path) -> list[Slice]:
             raise DamagedError(
                 f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
             ) from error
-        slices += [Slice(path, group, group + 1) for group in range(count)]
+        slices += [Slice(path, group, group + 1, entry["sha256"]) for group in range(count)]
     return slices
 
 
@@ -135,8 +139,9 @@ def read_parquet(slices: Sequence[Slice]) -> Iterator[Document]:
     """The documents of row groups, in order; what is damaged on disk is an error."""
     pa, pq = _arrow()
     fields = list(Document._fields)
-    for path, start, stop in slices:
+    for path, start, stop, sha256 in slices:
         try:
+            _check_unchanged(stamp_of(path, sha256))
             with (
                 pa.OSFile(os.fsencode(path)) as opened,
                 pq.ParquetFile(opened, page_checksum_verification=True) as file,
@@ -151,6 +156,13 @@ def read_parquet(slices: Sequence[Slice]) -> Iterator[Document]:
             raise DamagedError(
                 f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
             ) from error
+
+
+@lru_cache(maxsize=64)  # a file's row groups are read one after another
+def _check_unchanged(stamp: Stamp) -> None:
+    path, expected = Path(stamp[0]), stamp[1]
+    if expected and (found := sha256_of(path)) != expected:
+        raise ValueError(f"SHA-256 is {found}, should be {expected}")
 
 
 def documents_at(folder: Path, numbers: Sequence[int]) -> Iterator[Document]:

@@ -15,7 +15,6 @@ from electrify.commit import checked_manifest, read_manifest, verify
 from electrify.config import check_least
 from electrify.corpora.document import documents_at
 from electrify.errors import DamagedError, UserError
-from electrify.tokens import tokenizer
 from electrify.tokens.prepare import report
 from electrify.tokens.store import StoredExample, check_split
 
@@ -115,7 +114,7 @@ def chosen(settings: Show, total: int) -> Sequence[int]:
 
 def _examples(settings: Show) -> Iterator[Text]:
     examples = check_split(settings.folder, settings.split)
-    loaded = tokenizer.load(settings.folder / "tokenizer")
+    loaded = examples.tokenizer()
     for index in chosen(settings, len(examples)):
         example = examples[index]
         segments = len(example.starts) + 1

@@ -8,18 +8,21 @@ in its example) and `start_offsets` (example i has starts[start_offsets[i]:start
 import json
 import zlib
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from electrify.commit import read_manifest
+from electrify.commit import fault_of, read_manifest
 from electrify.errors import DamagedError, UserError
+from electrify.tokens import tokenizer
 from electrify.tokens.examples import Example
+from electrify.verified import Verified, stamp_of
 
 SPLITS = ("train", "validation", "test")
 LONGEST_HEADER = 1 << 20
@@ -29,7 +32,6 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
 }
 _INDEX = ("offsets", "starts", "start_offsets")
-_STATED = ("examples", "tokens", "index_crc32")  # see shard_entry
 
 
 class StoredExample(NamedTuple):
@@ -146,6 +148,21 @@ class Shard:
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
+    def fault(self, vocab_size: int, length: int) -> str:
+        """What a checksum cannot tell: impossible ids or lengths; empty if there are none."""
+        most = int(self._tokens.max(initial=0))
+        if most >= vocab_size:
+            return f"token {most:,} in a vocabulary of {vocab_size:,}"
+        for bounds, values in (
+            (self._offsets, self._tokens),
+            (self._start_offsets, self._starts),
+        ):
+            covers = len(bounds) == len(self) + 1 and bounds[0] == 0 and bounds[-1] == len(values)
+            if not covers or (np.diff(bounds) < 0).any():
+                return "an index that does not cover its examples"
+        longest = int(np.diff(self._offsets).max(initial=0))
+        return f"an example of {longest:,} tokens, not at most {length:,}" * (longest > length)
+
     def __getitem__(self, index: int) -> StoredExample:
         begin, end = self._offsets[index], self._offsets[index + 1]
         first, last = self._start_offsets[index], self._start_offsets[index + 1]
@@ -153,17 +170,30 @@ class Shard:
 
 
 class Shards:
-    """All examples of one split of a prepared folder, as one sequence: `Shards(folder)[i].ids`."""
+    """All examples of one split of a prepared folder, as one sequence: `Shards(folder)[i].ids`.
 
-    def __init__(self, folder: Path, split: str = "train") -> None:
+    A shard is verified against its checksum when its first example is asked for, or before that by
+    `verify_ahead`. Every process verifies what it reads: all of them then stop at the same batch.
+    """
+
+    def __init__(
+        self, folder: Path, split: str = "train", verified: Verified | None = None
+    ) -> None:
         self.folder, self.split = folder, split
+        self.verified = Verified() if verified is None else verified
         self.manifest = read_manifest(folder, "shards")
+        identity = self.manifest["identity"]
+        self.vocab_size: int = identity["tokenizer"]["vocab_size"]
+        self.length: int = identity["settings"]["length"]
+        """The most tokens an example may have."""
         self._entries = [e for e in self.manifest["files"] if e.get("split") == split]
-        for entry in self._entries:
-            if not all(isinstance(entry.get(key), int) for key in _STATED):
-                raise _damaged(folder / "manifest.json", f"a shard without {', '.join(_STATED)}")
         self._ends = np.cumsum([entry["examples"] for entry in self._entries], dtype=np.int64)
         self._open: dict[int, Shard] = {}
+        self._locks = [Lock() for _ in self._entries]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process opens the files itself."""
+        return Shards, (self.folder, self.split)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -172,14 +202,58 @@ class Shards:
         if not 0 <= index < len(self):
             raise IndexError(f"example {index} of {len(self)}")
         number = int(np.searchsorted(self._ends, index, side="right"))
-        if number not in self._open:
-            entry = self._entries[number]
-            path = self.folder / entry["name"]
-            if not path.is_file():
-                raise _damaged(path, "no such file")
-            self._open[number] = Shard(path, entry)
+        shard = self._open.get(number)
+        if shard is None:
+            shard = self._opened(number)
         before = int(self._ends[number - 1]) if number else 0
-        return self._open[number][index - before]
+        return shard[index - before]
+
+    def _opened(self, number: int) -> Shard:
+        with self._locks[number]:  # two threads may ask at once; one of them hashes
+            if number not in self._open:
+                self._open[number] = self._verified(self._entries[number])
+            return self._open[number]
+
+    def _verified(self, entry: dict[str, Any]) -> Shard:
+        path = self.folder / entry["name"]
+        stamp = stamp_of(path, entry["sha256"]) if path.is_file() else None
+        if stamp in self.verified:
+            return Shard(path, entry)
+        if fault := fault_of(self.folder, entry):
+            raise _damaged(path, fault)
+        shard = Shard(path, entry)
+        if fault := shard.fault(self.vocab_size, self.length):
+            raise _damaged(path, fault)
+        if stamp:
+            self.verified.add(stamp)
+        return shard
+
+    def verify(self, count: int) -> None:
+        """Verify the shards that hold the first `count` examples."""
+        last = int(np.searchsorted(self._ends, count - 1, side="right"))
+        for number in range(last + 1):
+            self._opened(number)
+
+    def verify_ahead(self) -> None:
+        """Verify all shards in the background, ahead of the batches that need them."""
+        Thread(target=self._verify_all, daemon=True).start()
+
+    def _verify_all(self) -> None:
+        for number in range(len(self._entries)):
+            with suppress(DamagedError, OSError):  # raised again where an example is asked for
+                self._opened(number)
+        self.verified.save()
+
+    def tokenizer(self) -> tokenizer.LoadedTokenizer:
+        """The tokenizer that made the shards; it is an error if its files have changed since."""
+        for entry in self.manifest["files"]:
+            if "split" not in entry and (fault := fault_of(self.folder, entry)):
+                raise _damaged(self.folder / entry["name"], fault)
+        loaded = tokenizer.load(self.folder / "tokenizer")
+        if loaded.vocab_size != self.vocab_size:
+            got = f"{loaded.vocab_size:,} tokens, the manifest says {self.vocab_size:,}"
+            raise _damaged(self.folder / "tokenizer", got)
+        return loaded
 
     def counts(self, vocab_size: int, examples: int) -> NDArray[np.int64]:
         """How often each token occurs in some examples, taken evenly from all."""
@@ -187,15 +261,10 @@ class Shards:
         ids = np.concatenate([self[index].ids for index in chosen])
         return np.bincount(ids, minlength=vocab_size).astype(np.int64)
 
-    @cached_property
-    def length(self) -> int:
-        """The most tokens an example may have."""
-        return int(self.manifest["identity"]["settings"]["length"])
 
-
-def check_split(folder: Path, split: str) -> Shards:
+def check_split(folder: Path, split: str, verified: Verified | None = None) -> Shards:
     """The split's examples, or an error that says which splits have any."""
-    shards = Shards(folder, split)
+    shards = Shards(folder, split, verified)
     if not len(shards):
         counts = {name: len(Shards(folder, name)) for name in SPLITS}
         raise UserError(

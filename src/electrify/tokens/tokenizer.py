@@ -18,7 +18,8 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from electrify.build import committed_file
-from electrify.errors import UserError
+from electrify.commit import checked_manifest, verify
+from electrify.errors import DamagedError, UserError
 
 LONGEST_WORD = 200  # google-research/electra model/tokenization.py: WordpieceTokenizer
 ROLES = ("pad", "unk", "cls", "sep", "mask")
@@ -180,6 +181,7 @@ def _template(backend: Tokenizer, names: Mapping[str, str]) -> processors.Templa
 
 
 def _from_folder(folder: Path) -> LoadedTokenizer:
+    _check_unchanged(folder)
     config = _read_config(folder)
     if (folder / "tokenizer.json").is_file():
         return _from_json(folder / "tokenizer.json", config)
@@ -195,6 +197,19 @@ def _from_folder(folder: Path) -> LoadedTokenizer:
         fix="give a folder with tokenizer.json or vocab.txt; other formats become one by "
         "AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW)",
     )
+
+
+def _check_unchanged(folder: Path) -> None:
+    """Refuse a folder of `electrify tokenizer` whose files are not what was written."""
+    path = folder / "manifest.json"
+    if not path.is_file() or (manifest := checked_manifest(path))["kind"] != "tokenizer":
+        return
+    if faults := verify(folder, manifest):
+        raise DamagedError(
+            f"{folder} was changed after it was made",
+            got="; ".join(faults),
+            fix="restore it or make it again; if you meant to change it, delete manifest.json",
+        )
 
 
 def _from_json(path: Path, config: Mapping[str, Any]) -> LoadedTokenizer:

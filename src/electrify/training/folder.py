@@ -6,6 +6,7 @@ RUN/tokenizer/         the tokenizer of the shards
 RUN/networks/          the networks' configurations
 RUN/checkpoints/       see checkpoint.py
 RUN/metrics.jsonl      see journal.py
+RUN/verified.json      which shards were verified, see verified.py
 """
 
 import hashlib
@@ -36,7 +37,7 @@ from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored
 from electrify.training.precision import Asked
 
-WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl")
+WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
 # What may change between two starts of a run: none of it moves a weight.
 FREE = {"log_every", "eval_every", "eval_batches", "save_every", "keep_last", "keep_percent"}
 
@@ -55,6 +56,11 @@ class RunFolder(NamedTuple):
     def tokenizer(self) -> Path:
         """Where its tokenizer is."""
         return self.path / "tokenizer"
+
+    @property
+    def verified(self) -> Path:
+        """Where it keeps which shards were verified."""
+        return self.path / "verified.json"
 
     @property
     def about(self) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from electrify.models.rtd import ReplacedTokenDetection, Weights, metrics
 from electrify.models.sharing import encoder_of
 from electrify.models.sketch import sketch
 from electrify.recipe import Recipe
-from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.store import Shards, check_split
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.loop import Task
+from electrify.verified import Verified
 
 HELD_OUT_SEED = 20_200_323  # of the masks and samples of held-out text: the same in every run
 
@@ -94,16 +94,20 @@ def compile_networks(objective: Objective) -> None:
             part.compile()
 
 
-def open_data(data: Path, recipe: Recipe) -> tuple[LoadedTokenizer, Shards]:
+def open_data(
+    data: Path, recipe: Recipe, verified: Verified | None = None
+) -> tuple[LoadedTokenizer, Shards]:
     """The tokenizer and the training examples of a folder of shards that fits the recipe."""
-    shards = check_split(data, "train")
+    shards = check_split(data, "train", verified)
     if shards.length != recipe.run.length:
         raise UserError(
             "the shards have another length than the recipe",
             got=f"{shards.length} tokens in {data}, run.length = {recipe.run.length}",
             fix=f"--run.length {shards.length}, or prepare with --length {recipe.run.length}",
         )
-    return tokenizers.load(data / "tokenizer"), shards
+    tokenizer = shards.tokenizer()
+    shards.verify_ahead()
+    return tokenizer, shards
 
 
 def task(recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer, device: torch.device) -> Task:
@@ -119,12 +123,13 @@ def held_out_task(
     device: torch.device,
     world: int = 1,
     alike: bool = False,
+    verified: Verified | None = None,
 ) -> tuple[Task, int] | None:
     """To measure on the validation examples, and in how many batches; None if there are too few.
 
     Batches are the same for any number of processes (`world`), unless all must have as many rows.
     """
-    shards = Shards(data, "validation")
+    shards = Shards(data, "validation", verified)
     size = min(recipe.run.batch_size, len(shards))
     if size < world:  # a process without rows would wait for the others in vain
         return None
@@ -132,6 +137,7 @@ def held_out_task(
         size = size // world * world
     batches = Batches(shards, tokenizer, masking_of(recipe), size, HELD_OUT_SEED, shuffled=False)
     count = max(1, min(recipe.run.eval_batches, len(shards) // size))
+    shards.verify(count * size)  # now, not at the first evaluation
     return Task(batches, size, on(device), totals, metrics), count
 
 

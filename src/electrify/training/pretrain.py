@@ -43,6 +43,7 @@ from electrify.training.sharding import check_can_shard, shard
 from electrify.training.signals import Stop, seconds_of, watching
 from electrify.training.tracking import tracker
 from electrify.training.upload import Uploads
+from electrify.verified import Verified
 
 SECONDS_FOR_UPLOADS, SECONDS_IF_STOPPED = 600.0, 5.0
 
@@ -120,7 +121,7 @@ def _assembled(
     """
     recipe = only_recipe(settings)
     recipe = replace(recipe, run=replace(recipe.run, precision=engine.precision))
-    tokenizer, shards = open_data(settings.data, recipe)
+    tokenizer, shards = open_data(settings.data, recipe, Verified(folder.verified))
     objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
     if not checkpoint.stored(folder.checkpoints):  # which have the weights
         start_at_data(objective, recipe, shards, tokenizer)
@@ -137,7 +138,9 @@ def _assembled(
         compile_networks(objective)
     # Weights that are dealt out are gathered by all processes alike, so none may have more rows.
     alike = settings.shard
-    held_out = held_out_task(recipe, settings.data, tokenizer, engine.device, engine.world, alike)
+    held_out = held_out_task(
+        recipe, settings.data, tokenizer, engine.device, engine.world, alike, shards.verified
+    )
     guard_settings = GuardSettings(on_spike=settings.on_spike)
     sizes = sizes_of(recipe, tokenizer.vocab_size)
     run = Training(
@@ -172,6 +175,8 @@ def _assembled(
             recipe, settings.data, tokenizer, objective.networks, settings.budget, run.warn
         )
     )
+    if engine.first:
+        shards.verified.keep(folder.verified)
     return recipe, run, objective
 
 

@@ -1,0 +1,52 @@
+"""Which files were verified already, so that resuming a run does not hash its shards again."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+from electrify.commit import read_json, write_json
+from electrify.errors import DamagedError
+
+Stamp = tuple[str, str, int, int, int]
+"""Path, expected SHA-256, size, modification time and inode."""
+
+
+class Verified:
+    """Stamps of files that matched their checksums; `RUN/verified.json` keeps them."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._stamps = _read(path) if path else set()
+        self._path: Path | None = None
+        self._saving = Lock()
+
+    def __contains__(self, stamp: object) -> bool:
+        return stamp in self._stamps
+
+    def add(self, stamp: Stamp) -> None:
+        """Remember a file by the stamp that it had before it was read."""
+        self._stamps.add(stamp)
+
+    def keep(self, path: Path) -> None:
+        """Write the stamps to a file, now and at every `save`."""
+        self._path = path
+        self.save()
+
+    def save(self) -> None:
+        """Write the stamps, if they are to be kept."""
+        with self._saving, suppress(OSError):  # a full disk costs time at the next start, no more
+            if self._path:
+                write_json(self._path, sorted(self._stamps.copy()))
+
+
+def stamp_of(path: Path, sha256: str) -> Stamp:
+    """What identifies a file as it is now; writing to the file changes it."""
+    stat = path.stat()
+    return os.path.realpath(path), sha256, stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _read(path: Path) -> set[Stamp]:
+    try:
+        return {(str(p), str(h), int(s), int(t), int(i)) for p, h, s, t, i in read_json(path)}
+    except (OSError, DamagedError, TypeError, ValueError):  # then all is verified again
+        return set()
