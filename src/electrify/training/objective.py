@@ -1,5 +1,6 @@
 """What a recipe trains, and on what: networks under their objective, and tasks from shards."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from electrify.recipe import Recipe
 from electrify.tokens.store import Shards, check_split
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.loop import Task
+from electrify.training.optim import is_norm
+from electrify.training.sharding import layers
 from electrify.verified import Verified
 
 HELD_OUT_SEED = 20_200_323  # of the masks and samples of held-out text: the same in every run
@@ -85,13 +88,48 @@ def start_at_data(
 COUNTED_EXAMPLES = 20_000
 
 
-def compile_networks(objective: Objective) -> None:
-    """Compile what is called with the same shapes in every step."""
+def checkpoint_activations(objective: Objective) -> None:
+    """Let the layers keep no activations for the backward pass, but compute them again in it."""
+    for role, network in objective.networks.items():
+        if not network.supports_gradient_checkpointing:
+            raise UserError(
+                f"--checkpoint-activations: {network.config.model_type} does not support it",
+                got=f"{role} {type(network).__name__}",
+                fix="leave it out; --micro-batch needs less memory, too",
+            )
+        network.gradient_checkpointing_enable()
+
+
+def compile_networks(objective: Objective) -> list[str]:
+    """Compile what is called with the same shapes in every step; returns what that is, by role."""
+    compiled = []
     for role, network in objective.networks.items():
         # Other networks' heads see another set of rows each time, through a hook on the body.
-        part = network if role == "discriminator" else encoder_of(network)
-        if part is not None:
+        parts = [network] if role == "discriminator" else encoder_parts(network)
+        if not parts:
+            raise UserError(
+                "--compile finds no layers to compile",
+                got=f"{role} {type(network).__name__}",
+                fix="leave out --compile",
+            )
+        for part in parts:
             part.compile()
+        kinds = Counter(type(part).__name__ for part in parts)
+        names = [f"{count} x {name}" if count > 1 else name for name, count in kinds.items()]
+        compiled.append(f"{role} {', '.join(names)}")
+    return compiled
+
+
+def encoder_parts(network: Any) -> list[nn.Module]:
+    """The encoder, where it is a module that is called, and the layers that are not in it.
+
+    A list of layers is never called, so that compiling it would do nothing.
+    """
+    encoder = encoder_of(network)
+    called = [] if encoder is None or isinstance(encoder, nn.ModuleList) else [encoder]
+    inside = {id(module) for part in called for module in part.modules()}
+    outside = [layer for layer in layers(network.base_model) if id(layer) not in inside]
+    return called + [layer for layer in outside if not is_norm(layer)]
 
 
 def open_data(

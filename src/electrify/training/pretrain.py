@@ -25,6 +25,7 @@ from electrify.training.loop import Cadence, Done, Training, to_stderr
 from electrify.training.objective import (
     Objective,
     build_objective,
+    checkpoint_activations,
     compile_networks,
     held_out_task,
     objective_flops,
@@ -126,8 +127,7 @@ def _assembled(
     if not checkpoint.stored(folder.checkpoints):  # which have the weights
         start_at_data(objective, recipe, shards, tokenizer)
     if settings.checkpoint_activations:
-        for network in objective.networks.values():
-            network.gradient_checkpointing_enable()
+        checkpoint_activations(objective)
     model = objective.model.to(engine.device).train()
     if settings.shard:
         shard(model, engine.device)
@@ -135,7 +135,9 @@ def _assembled(
     vocabulary = vocabulary_of(tokenizer)
     unused = self_check(model, optimizer, recipe.sharing, vocabulary, tokenizer.special.mask)
     if settings.compile:
-        compile_networks(objective)
+        compiled = compile_networks(objective)
+        if engine.first:
+            print(f"compiling in the first steps: {'; '.join(compiled)}", flush=True)
     # Weights that are dealt out are gathered by all processes alike, so none may have more rows.
     alike = settings.shard
     held_out = held_out_task(

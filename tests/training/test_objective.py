@@ -1,0 +1,113 @@
+"""What is done to the networks of a recipe before they are trained."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.models.test_architectures import WORKING, each
+from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
+from torch import nn
+
+from electrify.errors import UserError
+from electrify.models.inputs import totals_of
+from electrify.training.objective import (
+    Objective,
+    build_objective,
+    checkpoint_activations,
+    compile_networks,
+    encoder_parts,
+)
+from electrify.training.optim import is_norm
+from electrify.training.sharding import layers
+
+# Their layers are in a list, or in several, which nothing calls.
+LISTED = ("modernbert", "distilbert", "xlm", "flaubert", "eurobert", "gte", "nomic_bert")
+NOT_CHECKPOINTED = {"albert", "flaubert", "funnel", "ibert", "mpnet", "squeezebert", "xlm"}
+
+
+def objective_of(architecture: str, kind: str = "rtd") -> Objective:
+    torch.manual_seed(0)
+    recipe = tiny_recipe(architecture)
+    recipe = replace(
+        recipe,
+        objective=replace(recipe.objective, kind=kind),
+        run=replace(recipe.run, length=32),
+    )
+    return build_objective(recipe, VOCABULARY)
+
+
+def gradients(objective: Objective) -> dict[str, torch.Tensor]:
+    inputs = tiny_inputs()
+    objective.model.train()(inputs, totals_of(inputs))[0].backward()
+    named = objective.model.named_parameters()
+    return {name: one.grad for name, one in named if one.grad is not None}
+
+
+@pytest.fixture
+def calls(monkeypatch) -> Counter:
+    """How often each module that is compiled is called; no compiler runs."""
+    count: Counter = Counter()
+
+    def counted(call, *arguments, **options):
+        def called(*inputs, **named):
+            count[id(call.__self__)] += 1
+            return call(*inputs, **named)
+
+        return called
+
+    monkeypatch.setattr(torch, "compile", counted)
+    return count
+
+
+@pytest.mark.parametrize("architecture", sorted({*LISTED, "electra", "albert"}))
+@pytest.mark.parametrize("kind", ["rtd", "mlm"])
+def test_what_is_compiled_is_called(architecture, kind, calls):
+    check_compiled(objective_of(architecture, kind), calls)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", WORKING)
+def test_something_is_compiled_in_every_architecture(architecture, calls):
+    check_compiled(objective_of(architecture), calls)
+
+
+def check_compiled(objective: Objective, calls: Counter) -> None:
+    said = compile_networks(objective)
+    gradients(objective)
+    for role, network in objective.networks.items():
+        parts = [network] if role == "discriminator" else encoder_parts(network)
+        assert any(line.startswith(f"{role} ") for line in said)
+        assert all(calls[id(part)] == 1 for part in parts)
+        inside = {id(one) for part in parts for one in part.modules()}
+        left_out = [one for one in layers(network.base_model) if id(one) not in inside]
+        assert all(is_norm(layer) for layer in left_out)
+
+
+def test_a_network_without_layers_is_refused():
+    class Flat(nn.Module):
+        base_model = nn.Linear(2, 2)
+
+    with pytest.raises(UserError, match="no layers") as caught:
+        compile_networks(Objective(nn.Module(), {"generator": Flat()}, []))
+    assert "generator Flat" in caught.value.got
+
+
+@pytest.mark.parametrize("architecture", each(WORKING))
+def test_activations_are_computed_again_or_it_is_refused(architecture):
+    objective = objective_of(architecture)
+    if architecture in NOT_CHECKPOINTED:
+        with pytest.raises(UserError, match=f"{architecture} does not support it"):
+            checkpoint_activations(objective)
+        return
+    checkpoint_activations(objective)
+    forwards: Counter = Counter()
+    for role, network in objective.networks.items():
+        for layer in layers(network.base_model):
+            layer.register_forward_pre_hook(lambda *_, role=role: forwards.update([role]))
+    again, plain = gradients(objective), gradients(objective_of(architecture))
+    assert again.keys() == plain.keys()
+    for name, gradient in plain.items():
+        torch.testing.assert_close(again[name], gradient, rtol=1e-5, atol=1e-6)
+    for role, network in objective.networks.items():
+        assert forwards[role] == 2 * len(list(layers(network.base_model)))
