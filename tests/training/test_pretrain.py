@@ -206,10 +206,18 @@ def test_randomness_used_by_others_and_the_environment_change_nothing(
     ],
 )
 def test_bad_settings_end_before_anything_is_made(flags, what, nursery, recipe, shards, tmp_path):
-    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "deep" / "run")
     assert nursery.run(*command, *flags, log=tmp_path / "log") == 2
     assert what in (tmp_path / "log").read_text()
-    assert not (tmp_path / "run" / "run.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_refused_command_leaves_a_folder_as_it_was(nursery, recipe, shards, tmp_path):
+    run, log = tmp_path / "run", tmp_path / "log"
+    run.mkdir()
+    command = ("pretrain", recipe, "--data", shards, "--out", run)
+    assert nursery.run(*command, "--run.length", 64, log=log) == 2
+    assert list(run.iterdir()) == []
 
 
 def test_a_budget_of_time_becomes_steps(nursery, recipe, shards, tmp_path):

@@ -12,10 +12,11 @@ RUN/verified.json      which shards were verified, see verified.py
 import hashlib
 import platform
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from electrify import config
 from electrify.build import versions
@@ -152,8 +153,12 @@ class RunFolder(NamedTuple):
                 fix="use the same ones, or another --out; nothing was touched",
             )
 
-    def lock(self) -> IO[bytes]:
-        """Make the folder and keep other processes out of it."""
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Make the folder and keep other processes out of it.
+
+        If no run is begun inside, what was made is removed: a refused command leaves nothing.
+        """
         if self.path.is_dir() and not self.begun:
             ours = {"lock", "tokenizer", "networks", *(path.name for path in self._half_written())}
             strange = [path.name for path in self.path.iterdir() if path.name not in ours]
@@ -163,16 +168,28 @@ class RunFolder(NamedTuple):
                     got=", ".join(sorted(strange)[:5]),
                     fix="give --out a new or empty folder; nothing was touched",
                 )
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise UserError(
                 f"{self.path} cannot be made", got=f"{error}", fix="give --out a folder"
             ) from error
-        lock = hold(self.path / "lock", f"training in {self.path}")
-        for leftover in self._half_written():
-            leftover.unlink()
-        return lock
+        with hold(self.path / "lock", f"training in {self.path}"):
+            for leftover in self._half_written():
+                leftover.unlink()
+            try:
+                yield
+            finally:
+                if not self.begun:
+                    self._remove_empty(made)
+
+    def _remove_empty(self, folders: list[Path]) -> None:
+        """Remove the lock, and folders if they are empty without it; innermost first."""
+        with suppress(OSError):
+            (self.path / "lock").unlink(missing_ok=True)
+            for folder in folders:
+                folder.rmdir()
 
     def _half_written(self) -> list[Path]:
         """What a process that was killed while it wrote has left."""

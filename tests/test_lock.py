@@ -1,0 +1,53 @@
+"""One process at a time, and file systems that cannot see to it."""
+
+import errno
+import fcntl
+
+import pytest
+
+from electrify import lock
+from electrify.errors import UserError
+from electrify.lock import hold
+
+
+def fails_with(number: int):
+    def flock(*_):
+        raise OSError(number, "no")
+
+    return flock
+
+
+@pytest.mark.parametrize("number", sorted(lock.WITHOUT_LOCKS))
+def test_a_file_system_without_locks_is_a_warning_once(number, monkeypatch, capsys, tmp_path):
+    lock._warn.cache_clear()
+    monkeypatch.setattr(fcntl, "flock", fails_with(number))
+    with hold(tmp_path / "lock", "testing"), hold(tmp_path / "other", "testing"):
+        pass
+    assert capsys.readouterr().err.count("cannot lock files") == 1
+
+
+def test_other_errors_are_not_hidden(monkeypatch, tmp_path):
+    monkeypatch.setattr(fcntl, "flock", fails_with(errno.EIO))
+    with pytest.raises(OSError, match="no"):
+        hold(tmp_path / "lock", "testing")
+
+
+def test_the_holder_is_named(tmp_path):
+    with hold(tmp_path / "lock", "testing"):
+        with pytest.raises(UserError, match="another process is testing") as caught:
+            hold(tmp_path / "lock", "testing")
+        assert "process" in caught.value.got
+
+
+def test_a_lock_whose_file_is_gone_does_not_count(monkeypatch, tmp_path):
+    """As when its holder removes it between our opening it and our locking it."""
+    path, flock = tmp_path / "lock", fcntl.flock
+
+    def removed(file, how):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        path.unlink()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed)
+    with hold(path, "testing"), pytest.raises(UserError):
+        hold(path, "testing")
