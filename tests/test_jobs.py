@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Executor, Future
+from pathlib import Path
 
 import pytest
 from distributed import LocalCluster
@@ -82,6 +83,41 @@ def test_a_second_interrupt_ends_at_once(gap):
     begin = time.monotonic()
     process.wait(timeout=20)
     assert time.monotonic() - begin < 5
+
+
+STARTING = """
+import sys, time
+from electrify.jobs import executor, in_order
+time.sleep(0.5)  # as long as imports take: the workers run this, too
+
+if __name__ == "__main__":
+    try:
+        with executor(2) as pool:
+            list(in_order(time.sleep, [60] * 4, pool, ahead=4))
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds workers in /proc")
+@pytest.mark.parametrize("moment", [0.0, 0.1, 0.4, 0.8])
+def test_an_early_interrupt_finds_silent_workers(moment, tmp_path):
+    """A terminal's Ctrl-C reaches workers, too, and some before they could ask to be left alone."""
+    (tmp_path / "starting.py").write_text(STARTING)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "starting.py"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while len(children.read_text().split()) < 3:  # the workers, and what tracks their resources
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(moment)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=20)[1]
+    assert (process.returncode, said) == (130, "")
 
 
 SAVING = """

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
@@ -32,6 +33,33 @@ class Here(Executor):
         return future
 
 
+class _Pool(ProcessPoolExecutor):
+    """A pool whose workers cannot be interrupted while they start."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Queue a job, and perhaps start a worker for it."""
+        with _interrupts_blocked():
+            return super().submit(fn, *args, **kwargs)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Keep Ctrl-C pending, in this process until the end and in the workers started inside.
+
+    A worker inherits the signal mask through fork and exec, and `_start_worker` lifts it. Without
+    it an interrupt ends in a traceback from the worker's imports.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # started later, it would unblock signals before the workers
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @contextmanager
 def executor(workers: int | str) -> Iterator[Executor]:
     """`workers` processes on this machine (0: one per core), or the address of a Dask scheduler."""
@@ -46,9 +74,7 @@ def executor(workers: int | str) -> Iterator[Executor]:
         yield Here()
         return
     # Spawned, not forked: Arrow and the tokenizers keep threads that do not survive a fork.
-    pool = ProcessPoolExecutor(
-        count, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
-    )
+    pool = _Pool(count, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker)
     try:
         with _second_interrupt_kills():
             yield pool
@@ -124,6 +150,8 @@ def in_order(
 def _start_worker() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = multiprocessing.parent_process()
     if parent is not None:  # a parent that is killed outright cannot tell us: do not outlive it
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
