@@ -3,6 +3,7 @@
 import io
 import math
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def test_a_line_leaves_out_what_is_not_known():
 
 def test_plain_lines_come_now_and_then_and_at_both_ends(capsys, monkeypatch):
     clock = iter(range(100, 200))  # one second a step
-    monkeypatch.setattr(screen.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     with Screen() as shown:
         for step in range(1, 26):
             shown.show(Sight(step, 25, {}))
@@ -39,7 +40,7 @@ def test_a_terminal_has_one_line_that_changes(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    for name in ("CI", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     with Screen() as screen:
         print("a result")

@@ -1,18 +1,21 @@
 """How a run goes, for somebody who looks: one live line on a terminal, plain lines elsewhere."""
 
 import sys
-import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from electrify.progress import SECONDS_BETWEEN_LINES, duration
+from electrify.progress import (
+    SECONDS_BETWEEN_LINES,
+    SECONDS_BETWEEN_REDRAWS,
+    Throttle,
+    duration,
+    has_live_terminal,
+)
 
 if TYPE_CHECKING:
     import torch
     from rich.live import Live
-
-REFRESHES_PER_SECOND = 5
 
 
 class Sight(NamedTuple):
@@ -57,19 +60,20 @@ class Screen:
 
     def __init__(self) -> None:
         self._live: Live | None = None
-        self._next_line = 0.0
+        self._throttle = Throttle(SECONDS_BETWEEN_LINES)
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
+        if has_live_terminal():
             from rich.console import Console
             from rich.live import Live
 
             self._live = Live(
                 console=Console(stderr=True),
-                refresh_per_second=REFRESHES_PER_SECOND,
+                auto_refresh=False,
                 redirect_stdout=sys.stdout.isatty(),  # output sent elsewhere stays there
             )
             self._live.start()
+            self._throttle = Throttle(SECONDS_BETWEEN_REDRAWS)
         return self
 
     def show(self, sight: Sight) -> None:
@@ -77,11 +81,10 @@ class Screen:
         if self._live is not None:
             from rich.text import Text
 
-            self._live.update(Text(as_text(sight), no_wrap=True, overflow="ellipsis"))
+            line = Text(as_text(sight), no_wrap=True, overflow="ellipsis")
+            self._live.update(line, refresh=self._throttle.ready())
             return
-        now = time.monotonic()
-        if now >= self._next_line or sight.step >= sight.steps:
-            self._next_line = now + SECONDS_BETWEEN_LINES
+        if self._throttle.ready() or sight.step >= sight.steps:
             print(as_text(sight), file=sys.stderr, flush=True)
 
     def __exit__(
