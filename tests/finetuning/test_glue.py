@@ -119,7 +119,7 @@ def test_changes_of_a_preset_are_named_in_the_table(encoder_folder, glue_folder,
     glue(settings(encoder_folder, glue_folder, tmp_path / "glue", seeds=1, epochs=1.0, head="own"))
     said = " ".join(capsys.readouterr().out.split())
     assert "preset paper, head own, lr 0.001, epochs 1.0, layer decay 1.0, length 32" in said
-    assert "GPT" in said
+    assert "GPT" not in said  # published test results have no row of ours
 
 
 def test_a_model_that_others_start_from_is_kept_and_never_trained_again(
@@ -241,6 +241,36 @@ def test_a_preset_that_reads_both_halves_of_mnli_needs_both(
     where = [str(encoder_folder), "--data", str(data), "--out", str(tmp_path / "out")]
     assert cli.main(["glue", *where, "--tasks=mnli", "--preset=seed-003", "--length=32"]) == 2
     assert "dev_mismatched.tsv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("runs/long/model/discriminator", "long"),
+        ("runs/long/model/model", "long"),
+        ("runs/long", "long"),
+        ("model/discriminator", "here"),  # the folder it is in tells it from others
+        ("google/electra-small-discriminator", "google/electra-small-discriminator"),
+    ],
+)
+def test_a_model_is_called_by_what_tells_it_from_others(model, name, tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    (here / "runs/long/model/discriminator").mkdir(parents=True)
+    (here / "runs/long/model/model").mkdir()
+    (here / "model/discriminator").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert commands.short_name(model) == name
+
+
+def test_a_single_task_shows_its_own_row_and_nothing_of_others(
+    encoder_folder, glue_folder, tmp_path, capsys
+):
+    glue(settings(encoder_folder, glue_folder, tmp_path / "glue", seeds=1, epochs=0.2))
+    said = capsys.readouterr().out
+    for word in ("±", "95 %", "MNLI is", "test set", "14 models", "GPT"):
+        assert word not in said
+    assert commands.short_name(str(encoder_folder)) in said
+    assert sorted(p.name for p in (tmp_path / "glue").glob("*.md")) == ["glue.md", "seeds.md"]
 
 
 def test_bad_requests_are_refused(encoder_folder, glue_folder, tmp_path):

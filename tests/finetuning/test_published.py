@@ -120,7 +120,7 @@ def test_rows_are_as_printed_but_for_the_corrections():
 
 def test_corrections_have_footnotes():
     for (model, split, *_), (_, word) in CORRECTED.items():
-        assert any(word in note for note in row_of(model, split).notes)
+        assert any(word in note.text for note in row_of(model, split).notes)
 
 
 def test_sizes_are_as_printed():

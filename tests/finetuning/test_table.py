@@ -49,7 +49,7 @@ def test_our_row_beside_published_ones():
     assert cell(made, "ours", "CoLA").content == pytest.approx(81)
     assert cell(made, "ours", "SST-2").content == pytest.approx(81.5)  # of two, one failed
     low, high = cell(made, "ours", "RTE").interval
-    assert 80 <= low < 81 < high <= 82
+    assert (low, high) == pytest.approx((80, 82))
     assert cell(made, "ours", "average of 8 tasks").content == pytest.approx((7 * 81 + 81.5) / 8)
     assert cell(made, "ELECTRA-Base", "RTE").content == 82.7
     assert cell(made, "ELECTRA-Small-OWT", "average of 8 tasks").text == "80.4"
@@ -60,7 +60,7 @@ def test_our_row_beside_published_ones():
 def test_footnotes():
     made = glue_table.beside_published({"ours": marked()}, published("dev"), "mean")
     assert notes_of(made, cell(made, "ours", "model")) == [
-        "dev, mean of 2–3 seeds, preset paper; 95 % bootstrap interval of the mean"
+        "dev, mean of 2–3 seeds, preset paper; in brackets, the range of the seeds"
     ]
     assert notes_of(made, cell(made, "ours", "CoLA")) == [
         "CoLA: seed 0 degenerate (one class only), counted"
@@ -99,12 +99,65 @@ def test_the_median_is_shown_where_it_is_asked_for():
     assert "dev, median of 3 seeds" in made.notes[0]
 
 
-def test_a_missing_task_leaves_the_average_out_and_is_named():
-    made = glue_table.beside_published({"ours": results(names=["cola", "rte"])}, [], "mean")
+def test_only_tasks_that_ran_are_shown_with_the_published_rows_and_remarks_about_them():
+    made = glue_table.beside_published({"ours": results(names=["cola"])}, published("dev"))
+    assert made.columns == ("model", "size", "CoLA")
+    models = [row[0].text for row in made.rows]
+    assert "ELECTRA-Base" in models
+    assert "DistilBERT" not in models  # it has no CoLA
+    said = " ".join(made.notes)
+    for word in ("MNLI", "SST-2", "STS-B", "F1", "14 models", "no average"):
+        assert word not in said
+    assert len(made.notes) == 5  # ours, three sources, and "calls these medians averages"
+    both = glue_table.beside_published({"ours": results(names=["rte"])}, published("dev"))
+    assert "RTE and STS-B start from an MNLI model" in " ".join(both.notes)
+
+
+def test_a_task_without_a_score_leaves_the_average_out_and_is_named():
+    found = [r._replace(scores={}, failed="oh") if r.task == "rte" else r for r in results()]
+    made = glue_table.beside_published({"ours": found}, [], "mean")
     average = cell(made, "ours", "average of 8 tasks")
     assert average.text == "–"
-    (note,) = notes_of(made, average)
-    assert note == "no average of ours: without SST-2, MRPC, STS-B, QQP, MNLI, QNLI"
+    assert notes_of(made, average) == ["no average of ours: without RTE"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        (1, "dev, one seed, preset paper"),
+        (2, "dev, median of 2 seeds, preset paper; in brackets, the range of the seeds"),
+        (6, "dev, median of 6 seeds, preset paper; in brackets, the 95 % bootstrap interval of "
+            "the median"),
+    ],
+)  # fmt: skip
+def test_what_the_brackets_are_is_said(seeds, said):
+    made = glue_table.beside_published({"ours": results(names=["cola"], seeds=seeds)}, [])
+    assert made.notes == [said]
+    found = cell(made, "ours", "CoLA")
+    low, high = found.interval
+    if seeds == 1:
+        assert found.bounds == ""
+    elif seeds == 2:
+        assert (low, high) == pytest.approx((80, 81))
+    else:
+        assert 80 <= low < 82.5 < high <= 85
+    by_seed = glue_table.by_seed(results(names=["cola"], seeds=seeds))
+    assert [note for note in by_seed.notes if "brackets" in note] == {
+        1: [],
+        2: ["in brackets, the range of the seeds"],
+        6: ["in brackets, the 95 % bootstrap interval of the mean"],
+    }[seeds]
+
+
+def test_every_row_has_the_statistic_of_its_own_preset():
+    scores = [0.1, 0.8, 0.9]
+    runs = {
+        preset: [Result("cola", s, preset, {"dev": {"mcc": x}}) for s, x in enumerate(scores)]
+        for preset in ("paper, epochs 1.0", "seed-004, epochs 1.0")
+    }
+    made = glue_table.beside_published(runs, [])
+    assert [row[2].content for row in made.rows] == pytest.approx([80, 60])
+    assert [note.split(" of ")[0] for note in made.notes[:3:2]] == ["dev, median", "dev, mean"]
 
 
 def test_wnli_has_a_column_only_if_it_was_run():
@@ -140,10 +193,15 @@ def test_by_seed():
 
 
 def test_averages_in_words():
-    lines = glue_table.averages(results(0.8, seeds=1), "mean")
-    assert lines[:2] == ["average of 8 tasks: 80.0", "seed-003 style: 80.0"]
+    lines = glue_table.averages(results(0.8, seeds=2))
+    assert lines[:2] == [
+        "average of 8 tasks (median of each task): 80.5",
+        "seed-003 style (median of each task): 80.5",
+    ]
+    assert "average of best (best run of each task): 81.0" in lines
     assert "WNLI is left out" in lines[-1]
-    assert "none, without SST-2" in glue_table.averages(results(names=["cola"]), "mean")[0]
+    (line,) = glue_table.averages(results(names=["cola"]))
+    assert line.startswith("no average over tasks: without SST-2, MRPC")
 
 
 def test_a_comparison():
@@ -164,7 +222,7 @@ def test_a_terminal_shows_every_number_and_footnote_and_no_markup_is_taken():
     made = glue_table.beside_published({"[red]name[/red]": marked()}, published("dev"), "mean")
     text = table.terminal(made, width=160)
     assert "[red]name[/red]" in text
-    assert "[80.0 82.0]" in text or "[80.3 81.7]" in text
+    assert "[80.0 82.0]" in text
     assert "80.4" in text
     for note in made.notes:
         assert note.split(";")[0] in " ".join(text.split())
@@ -199,7 +257,6 @@ def test_latex_is_booktabs_and_escapes():
     rows = [line for line in text.split("\n") if line.endswith(r"\\")]
     assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(made.columns) - 1}
     assert r"m\_1 \& 50\% \{\#\$\textasciicircum{}\textasciitilde{}\textbackslash{}\}" in text
-    assert r"95 \% bootstrap" in text
     plain = re.sub(r"\\[&%$#_{}\\]", "", text)  # what is left of these is TeX's own
     assert plain.count("{") == plain.count("}")
     assert not re.search(r"[%#_^~–]", plain.replace("$\\times$", ""))
@@ -220,10 +277,12 @@ def test_csv_comes_back():
 
 
 def test_all_is_shown_and_written(tmp_path):
-    text = glue_table.shown(marked(), "mean", "ours")
-    for word in ("by seed", "ELECTRA-Small++", "GLUE: ", "seed-003 style: ", "failed"):
+    text = glue_table.shown(marked(), "ours")
+    for word in ("by seed", "ELECTRA-Small++", "GLUE (", "seed-003 style (", "failed"):
         assert word in text
-    paths = glue_table.write_tables(tmp_path, marked(), "mean", "ours")
+    assert "test set" not in text
+    paths = glue_table.write_tables(tmp_path, marked(), "ours")
+    assert {p.stem for p in paths} == {"glue", "seeds"}
     assert sorted(p.name for p in paths) == sorted(p.name for p in tmp_path.iterdir())
     assert {p.suffix for p in paths} == {".md", ".tex", ".csv"}
     assert "| ours" in (tmp_path / "glue.md").read_text()

@@ -17,7 +17,8 @@ from electrify import cli, recipe
 from electrify.commit import sha256_of, write_json
 from electrify.config import to_dict
 from electrify.errors import DamagedError, UserError
-from electrify.finetuning.results import Result, write_result
+from electrify.finetuning.glue_table import shown
+from electrify.finetuning.results import Result, read_results, write_result
 from electrify.finetuning.tasks import TASKS
 from electrify.reports import plots
 from electrify.reports.options import Report
@@ -86,13 +87,13 @@ def make_run(
     return folder
 
 
-def make_glue(folder, base=0.7, names=("cola", "rte"), seeds=3):
+def make_glue(folder, base=0.7, names=("cola", "rte"), seeds=3, preset="paper"):
     for task in names:
         for seed in range(seeds):
             scores = {"dev": dict.fromkeys(TASKS[task].metrics, base + seed / 100)}
             job = folder / "jobs" / f"{task}-{seed}"
             job.mkdir(parents=True)
-            result = Result(task, seed, "paper", scores, train_rows=TASKS[task].train_rows)
+            result = Result(task, seed, preset, scores, train_rows=TASKS[task].train_rows)
             write_result(job, result, {"source": "model/discriminator", "model": "abc"})
     return folder
 
@@ -373,7 +374,8 @@ def test_glue_results(tmp_path):
         "ELECTRA-Large",
         "69.1",
         "median of 3 seeds",
-        "no average of",
+        "no average over tasks: without SST-2",
+        "the range of the seeds",
     ):
         assert said in page.text
     (dots,) = [a["aria-label"] for a in page.of("svg") if "aria-label" in a]
@@ -381,6 +383,16 @@ def test_glue_results(tmp_path):
     notes = {a["id"] for a in page.of("li")}
     marks = {a["href"][1:] for a in page.of("a") if "-note-" in a.get("href", "")}
     assert marks == notes
+
+
+@pytest.mark.parametrize("preset", ["paper", "seed-004"])
+def test_the_page_has_the_statistic_that_the_terminal_has(tmp_path, preset):
+    folder = make_glue(tmp_path / "tuned", seeds=2, preset=f"{preset}, epochs 1.0, length 32")
+    page, _ = made(tmp_path, folder)
+    said = f"dev, {'median' if preset == 'paper' else 'mean'} of 2 seeds"
+    assert said in page.text
+    assert said in " ".join(shown(read_results(folder)).split())
+    assert "95 %" not in page.text
 
 
 def test_two_sets_of_glue_results(tmp_path):
@@ -400,6 +412,9 @@ def test_models_for_own_data_beside_each_other(tmp_path):
     assert "same files" not in page.text
     (dots,) = [a["aria-label"] for a in page.of("svg") if "aria-label" in a]
     assert "random, accuracy: 0.500, 0.510, 0.520." in dots
+    page, _ = made(tmp_path, make_tuned(tmp_path / "single", 0.6, 1))
+    assert "0.600" in page.text
+    assert "±" not in page.text  # one seed has no spread
     page, _ = made(tmp_path, *folders, make_tuned(tmp_path / "other", 0.6, 1, train="3" * 64))
     assert "They were not all trained and measured on the same files" in page.text
 

@@ -46,12 +46,28 @@ def glue(settings: Glue) -> list[dict[str, Any]]:
         run_missing(jobs, settings.workers)
         drop_models(settings.out, sources_of(jobs))
     results = read_results(settings.out)
-    aggregate = PRESETS[settings.preset].aggregate
-    name = Path(settings.model).name
-    print(shown(results, aggregate, name))
-    files = sorted({path.stem for path in write_tables(settings.out, results, aggregate, name)})
+    name = short_name(settings.model)
+    print(shown(results, name))
+    files = sorted({path.stem for path in write_tables(settings.out, results, name)})
     print(f"{settings.out}: {', '.join(files)} as .md, .tex and .csv")
     return [as_table(result) for result in results]
+
+
+def short_name(model: str) -> str:
+    """Return what to call a model: its name on the Hub, or the folder that tells it from others.
+
+    >>> short_name("/data/run-7/model/discriminator"), short_name("google/electra-small-generator")
+    ('run-7', 'google/electra-small-generator')
+    """
+    path = Path(model)
+    if not path.is_absolute() and not path.exists():
+        return model
+    names = [name for name in reversed(path.resolve().parts) if name not in EVERY_EXPORT]
+    return names[0] if len(names) > 1 else model
+
+
+EVERY_EXPORT = ("model", "discriminator", "generator", "encoder")
+"""Folders of any `electrify export`, which tell no model from another."""
 
 
 def check_settings(settings: Tuning) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from electrify.commit import committed
 from electrify.finetuning import stats
-from electrify.finetuning.presets import average_of, reading_of
+from electrify.finetuning.presets import aggregate_of, average_of, reading_of
 from electrify.finetuning.published import TASK_NAMES, Published, published
 from electrify.finetuning.reading import AVERAGES, Aggregate, described
 from electrify.finetuning.results import Result
@@ -18,35 +18,37 @@ from electrify.finetuning.tasks import TASKS
 def beside_published(
     ours: Mapping[str, Sequence[Result]],
     others: Sequence[Published],
-    aggregate: Aggregate = "mean",
+    aggregate: Aggregate | None = None,
     title: str = "GLUE, development sets",
 ) -> Table:
-    """Our models, by the names to show, and published rows below them.
+    """Our models, by the names to show, and published rows below them, for the tasks that ran.
 
-    Each row is read as its preset, or its source, reads it: where MNLI is the mean of matched and
-    mismatched, a footnote says so.
+    Each row is read as its preset, or its source, reads it: mean or median (unless an aggregate
+    is given), and MNLI matched or both. Footnotes say which.
     """
     notes = Notes()
-    extra = tuple(
-        task.name
-        for task in TASKS.values()
-        if not task.averaged and any(r.task == task.name for rs in ours.values() for r in rs)
-    )
-    rows = [_own_row(name, results, extra, aggregate, notes) for name, results in ours.items()]
-    rows += [_published_row(row, len(extra), notes) for row in others]
-    titles = [TASKS[name].title for name in TASK_NAMES + extra]
-    columns = ("model", "size", *titles, "average of 8 tasks")
+    ran = {result.task for results in ours.values() for result in results}
+    tasks = [name for name in TASKS if name in ran] if ours else list(TASK_NAMES)
+    complete = set(tasks) >= set(TASK_NAMES)
+    rows = [
+        _own_row(name, results, tasks, aggregate, complete, notes) for name, results in ours.items()
+    ]
+    rows += [_published_row(row, tasks, complete, notes) for row in others if row.has(tasks)]
+    titles = [TASKS[name].title for name in tasks]
+    columns = ("model", "size", *titles, *(["average of 8 tasks"] if complete else []))
     return Table(title, columns, rows, list(notes.numbers))
 
 
 def _own_row(
     name: str,
     results: Sequence[Result],
-    extra: Sequence[str],
-    aggregate: Aggregate,
+    tasks: Sequence[str],
+    aggregate: Aggregate | None,
+    complete: bool,
     notes: Notes,
 ) -> list[Cell]:
-    summaries = [stats.summarise(results, task) for task in (*TASK_NAMES, *extra)]
+    aggregate = aggregate or aggregate_of(result.preset for result in results)
+    summaries = [stats.summarise(results, task) for task in tasks]
     said = notes.marks([_how(results, [s.n for s in summaries if s.n], aggregate)])
     cells = [Cell(name, marks=said), Cell(NOTHING)]
     for summary in summaries:
@@ -55,8 +57,10 @@ def _own_row(
         texts += _both_halves(results, summary.task)
         texts += _training_files(results, summary.task)
         texts += _malformed(results, summary.task)
-        bounds = stats.interval([summary.values], aggregate)
+        bounds = stats.bounds(summary.values, aggregate)
         cells.append(percent(summary.aggregate(aggregate), bounds, notes.marks(texts)))
+    if not complete:
+        return cells
     average = average_of(result.preset for result in results)
     overall = stats.averaged(results, average, aggregate)
     lacks = f"no average of {name}: without {', '.join(overall.missing)}"
@@ -65,11 +69,12 @@ def _own_row(
 
 
 def _how(results: Sequence[Result], counts: Sequence[int], aggregate: Aggregate) -> str:
-    presets = ", ".join(sorted({result.preset for result in results}))
+    presets = "; ".join(sorted({result.preset for result in results}))
     seeds = NOTHING.join(str(n) for n in sorted({min(counts, default=0), max(counts, default=0)}))
-    some = "seed" if seeds == "1" else "seeds"
-    bounds = f"; 95 % bootstrap interval of the {aggregate}" if max(counts, default=0) > 1 else ""
-    return f"dev, {aggregate} of {seeds} {some}, preset {presets}{bounds}"
+    said = f"{aggregate} of {seeds} seeds" if seeds != "1" else "one seed"
+    kinds = dict.fromkeys(stats.bounds_are(n, aggregate) for n in sorted(counts) if n > 1)
+    brackets = f"; in brackets, {' or '.join(kinds)}" if kinds else ""
+    return f"dev, {said}, preset {presets}{brackets}"
 
 
 def _both_halves(results: Sequence[Result], task: str) -> list[str]:
@@ -96,13 +101,14 @@ def _malformed(results: Sequence[Result], task: str) -> list[str]:
     return [f"{TASKS[task].title}: {most:,} malformed rows passed over"] if most else []
 
 
-def _published_row(row: Published, empty: int, notes: Notes) -> list[Cell]:
-    said = [f"{row.split}, {row.aggregate}; {row.source}", *row.notes]
-    marks = notes.marks(["; ".join(said)])
-    scores = [Cell(row.scores.get(name, math.nan)) for name in TASK_NAMES]
-    average = math.nan if row.average is None else row.average
-    name = Cell(row.model, marks=marks)
-    return [name, Cell(row.parameters), *scores, *[Cell(NOTHING)] * empty, Cell(average)]
+def _published_row(
+    row: Published, tasks: Sequence[str], complete: bool, notes: Notes
+) -> list[Cell]:
+    said = [f"{row.split}, {row.aggregate}; {row.source}", *row.remarks(tasks)]
+    name = Cell(row.model, marks=notes.marks(["; ".join(said)]))
+    scores = [Cell(row.scores.get(task, math.nan)) for task in tasks]
+    average = [Cell(math.nan if row.average is None else row.average)] if complete else []
+    return [name, Cell(row.parameters), *scores, *average]
 
 
 def by_seed(results: Sequence[Result]) -> Table:
@@ -113,11 +119,12 @@ def by_seed(results: Sequence[Result]) -> Table:
         summary = stats.summarise(results, name)
         title = TASKS[name].title
         marks = notes.marks([f"{title}: {text}" for text in stats.marked(summary)])
+        kind = [f"in brackets, {stats.bounds_are(summary.n)}"] if summary.n > 1 else []
         rows.append(
             [
                 Cell(f"{title} {_metrics(results, name)}", marks=marks),
                 Cell(str(summary.n)),
-                percent(summary.aggregate("mean"), summary.interval),
+                percent(summary.aggregate("mean"), summary.interval, notes.marks(kind)),
                 percent(summary.aggregate("median")),
                 Cell(NOTHING if summary.n < 2 else f"{100 * summary.deviation:.2f}"),
                 percent(summary.best),
@@ -135,20 +142,23 @@ def _metrics(results: Sequence[Result], task: str) -> str:
     return "; ".join(dict.fromkeys(described(reading) for reading in readings))
 
 
-def averages(results: Sequence[Result], aggregate: Aggregate) -> list[str]:
-    """All averages by name, in words; a missing task is named instead."""
-    lines = []
-    for name in AVERAGES:
-        found = stats.averaged(results, name, aggregate)
-        cell = percent(found.value, found.interval)
-        missing = f"none, without {', '.join(found.missing)}"
-        lines.append(
-            f"{name}: {missing if found.missing else f'{cell.text} {cell.bounds}'.strip()}"
-        )
+def averages(results: Sequence[Result]) -> list[str]:
+    """All averages by name, in words; missing tasks are named instead."""
+    aggregate = aggregate_of(result.preset for result in results)
+    found = [stats.averaged(results, name, aggregate) for name in AVERAGES]
+    if found[0].missing:
+        return [f"no average over tasks: without {', '.join(found[0].missing)}"]
+    lines = [f"{one.name} ({aggregate} of each task): {_value(one)}" for one in found]
     best = stats.averaged(results, average_of(result.preset for result in results), "best")
-    if not best.missing:
-        lines.append(f"average of best: {percent(best.value).text}, the best run of each task")
+    lines.append(f"average of best (best run of each task): {_value(best)}")
     return [*lines, "WNLI is left out of every average"]
+
+
+def _value(average: stats.Average) -> str:
+    if average.missing:
+        return f"none, without {', '.join(average.missing)}"
+    cell = percent(average.value, average.interval)
+    return f"{cell.text} {cell.bounds}".strip()
 
 
 def differences(found: Sequence[Difference], first: str, second: str) -> Table:
@@ -172,29 +182,23 @@ def differences(found: Sequence[Difference], first: str, second: str) -> Table:
 
 
 _TESTED = (
-    "95 % bootstrap interval over seeds; p by flipping signs, never below 2 / 2^pairs; both are "
-    "about the noise of fine-tuning alone"
+    f"in brackets, {stats.bounds_are(stats.FEWEST_FOR_INTERVAL)}, or the range of fewer than "
+    f"{stats.FEWEST_FOR_INTERVAL} differences; p by flipping signs, never below 2 / 2^pairs; both "
+    "are about the noise of fine-tuning alone"
 )
 
 
-def shown(results: Sequence[Result], aggregate: Aggregate, name: str = "this model") -> str:
+def shown(results: Sequence[Result], name: str = "this model") -> str:
     """All that is to be said of some results, for a terminal."""
-    tables = [
-        by_seed(results),
-        beside_published({name: results}, published("dev"), aggregate),
-        beside_published({}, published("test"), title="GLUE, published results on the test set"),
-    ]
-    parts = [*(terminal(table) for table in tables), "\n".join(averages(results, aggregate))]
+    tables = [by_seed(results), beside_published({name: results}, published("dev"))]
+    parts = [*(terminal(table) for table in tables), "\n".join(averages(results))]
     return "\n\n".join(parts)
 
 
-def write_tables(
-    folder: Path, results: Sequence[Result], aggregate: Aggregate, name: str = "this model"
-) -> list[Path]:
-    """Commit `glue.md`, `.tex` and `.csv`, the same of `seeds` and of `test`; their paths."""
+def write_tables(folder: Path, results: Sequence[Result], name: str = "this model") -> list[Path]:
+    """Commit `glue.md`, `.tex` and `.csv`, and the same of `seeds`; their paths."""
     tables = {
-        "glue": beside_published({name: results}, published("dev"), aggregate),
-        "test": beside_published({}, published("test"), title="GLUE, test set"),
+        "glue": beside_published({name: results}, published("dev")),
         "seeds": by_seed(results),
     }
     paths = []

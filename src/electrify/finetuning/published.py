@@ -4,11 +4,20 @@ Scores are in percent, as printed, in the order CoLA, SST-2, MRPC, STS-B, QQP, M
 are Matthews correlation, Spearman's for STS-B and accuracy elsewhere unless a note says otherwise.
 """
 
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from electrify.finetuning.tasks import TASKS
 
 TASK_NAMES = tuple(task.name for task in TASKS.values() if task.averaged)
+
+
+class Remark(NamedTuple):
+    """What to know of a published row."""
+
+    text: str
+    tasks: tuple[str, ...] = ()
+    """The tasks it is about, so that it is shown with them alone; none: the row itself."""
 
 
 class Published(NamedTuple):
@@ -22,7 +31,7 @@ class Published(NamedTuple):
     aggregate: str
     """What the numbers are of how many runs."""
     source: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     printed_average: str = ""
     deviations: tuple[float, ...] = ()
     """Standard deviations over the runs, if printed."""
@@ -32,6 +41,20 @@ class Published(NamedTuple):
         """By the name of the task."""
         pairs = zip(TASK_NAMES, self.row, strict=True)
         return {name: score for name, score in pairs if score is not None}
+
+    def has(self, tasks: Collection[str]) -> bool:
+        """Whether a score of any of some tasks is printed."""
+        return bool(self.scores.keys() & set(tasks))
+
+    def remarks(self, tasks: Collection[str]) -> list[str]:
+        """What to know of the row where only some tasks are shown; the average needs them all."""
+        shown = set(tasks)
+        return [
+            note.text
+            for note in self.notes
+            if not note.tasks
+            or (shown >= set(TASK_NAMES) if note.tasks == TASK_NAMES else shown & set(note.tasks))
+        ]
 
     @property
     def average(self) -> float | None:
@@ -47,24 +70,32 @@ _PAPER = "Clark et al. 2020"
 _THESEUS = "BERT-of-Theseus, README, as copied by shoarora/lmtuners"
 
 _MANY = "median of many seeds"
-_MATCHED = "MNLI is matched only"
-_BOTH = "MNLI is the mean of matched and mismatched; RTE and STS-B start from an MNLI model"
-_MEANS = (
-    "MRPC and QQP are means of F1 and accuracy, STS-B of Pearson and Spearman, MNLI of matched "
-    "and mismatched"
+_MATCHED = Remark("MNLI is matched only", ("mnli",))
+_MEAN_OF_HALVES = Remark("MNLI is the mean of matched and mismatched", ("mnli",))
+_BOTH = (
+    _MEAN_OF_HALVES,
+    Remark("RTE and STS-B start from an MNLI model", ("rte", "stsb")),
 )
-_TYPED = "shoarora/lmtuners prints 91. for SST-2 on dev; 91.2 is the official value"
-_NOT_AVERAGES = "electra_pytorch calls these medians averages"
-_DEV_AS_TEST = (
+_MEANS = (
+    Remark("MRPC and QQP are means of F1 and accuracy", ("mrpc", "qqp")),
+    Remark("STS-B is the mean of Pearson and Spearman", ("stsb",)),
+    _MEAN_OF_HALVES,
+)
+_TYPED = Remark(
+    "shoarora/lmtuners prints 91. for SST-2 on dev; 91.2 is the official value", ("sst2",)
+)
+_NOT_AVERAGES = Remark("electra_pytorch calls these medians averages")
+_DEV_AS_TEST = Remark(
     "shoarora/lmtuners prints the dev row (57.0 91.2 88.0 …) as the test row; these are the "
     "paper's test scores, as in electra_pytorch"
 )
-_DOT = "electra_pytorch prints 6.36 for RTE; its average of 79.7 needs 63.6"
-_GPT = (
+_DOT = Remark("electra_pytorch prints 6.36 for RTE; its average of 79.7 needs 63.6", ("rte",))
+_GPT = Remark(
     "shoarora/lmtuners' first table, which names no split, prints QNLI's 88.1 under MNLI and 85.3 "
-    "under QNLI; these are the values of its later tables"
+    "under QNLI; these are the values of its later tables",
+    ("mnli", "qnli"),
 )
-_SPLIT_UNNAMED = (
+_SPLIT_UNNAMED = Remark(
     "the first table of shoarora/lmtuners names no split; a later one says test; no CoLA"
 )
 STABILITY = (
@@ -97,28 +128,28 @@ PUBLISHED: tuple[Published, ...] = (
     Published(
         "ELECTRA-Small-OWT (electra_pytorch)", "14M", "dev",
         (58.72, 88.03, 86.04, 86.16, 88.63, 80.4, 87.45, 67.46),
-        "mean of 10 seeds", _PYTORCH, (STABILITY,), "80.36",
+        "mean of 10 seeds", _PYTORCH, (Remark(STABILITY, TASK_NAMES),), "80.36",
         (1.30, 0.49, 0.7, 0.29, 0.1, 0.15, 0.33, 1.93),
     ),
     Published(
         "ELECTRA-Small-OWT (lmtuners)", "17M", "dev",
         (56.3, 88.4, 75.0, 86.1, 89.1, 77.9, 83.0, 67.1),
-        "median of 5 seeds", _LMTUNERS, (_BOTH,),
+        "median of 5 seeds", _LMTUNERS, _BOTH,
     ),
     Published(
         "ALECTRA-Small-OWT (lmtuners)", "4M", "dev",
         (50.6, 89.1, 86.3, 87.2, 89.1, 78.2, 85.9, 69.6),
-        "median of 5 seeds", _LMTUNERS, (_BOTH,),
+        "median of 5 seeds", _LMTUNERS, _BOTH,
     ),
     Published(
         "BERT-base", "110M", "dev",
         (None, 91.5, 89.5, 88.9, 89.8, 83.5, 91.2, 71.1),
-        "runs not stated", _THESEUS, (_MEANS,),
+        "runs not stated", _THESEUS, _MEANS,
     ),
     Published(
         "DistilBERT", "66M", "dev",
         (None, 90.7, 87.5, 81.2, 84.9, 79.0, 85.3, 59.9),
-        "runs not stated", _THESEUS, (_MEANS,),
+        "runs not stated", _THESEUS, _MEANS,
     ),
     Published(
         "BERT-base", "110M", "test",
@@ -143,17 +174,17 @@ PUBLISHED: tuple[Published, ...] = (
     Published(
         "ELECTRA-Small++ (electra_pytorch)", "14M", "test",
         (54.8, 91.6, 84.6, 84.2, 88.5, 82.0, 89.0, 64.7),
-        "best of 10 on dev", _PYTORCH, ("the released weights, fine-tuned anew",), "79.92",
+        "best of 10 on dev", _PYTORCH, (Remark("the released weights, fine-tuned anew"),), "79.92",
     ),
     Published(
         "ELECTRA-Small-OWT (lmtuners)", "17M", "test",
         (57.4, 89.3, 76.2, 81.9, 87.5, 78.1, 82.4, 68.1),
-        "best of 5 on dev", _LMTUNERS, (_BOTH,),
+        "best of 5 on dev", _LMTUNERS, _BOTH,
     ),
     Published(
         "ALECTRA-Small-OWT (lmtuners)", "4M", "test",
         (43.9, 87.9, 82.1, 82.0, 87.6, 77.9, 85.8, 67.5),
-        "best of 5 on dev", _LMTUNERS, (_BOTH,),
+        "best of 5 on dev", _LMTUNERS, _BOTH,
     ),
 )  # fmt: skip
 """Every row of the sources' tables, with their errors corrected and noted."""

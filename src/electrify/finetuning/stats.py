@@ -23,6 +23,8 @@ from electrify.finetuning.tasks import TASKS, GlueTask
 Scores = NDArray[np.float64]
 
 RESAMPLES = 10_000
+FEWEST_FOR_INTERVAL = 6
+"""Below it even the range of all scores covers a median in less than 95 % of cases, 1 - 2^(1-n)."""
 EXACT = 16
 """Up to so many pairs all patterns of signs are tried."""
 
@@ -45,7 +47,7 @@ class Summary(NamedTuple):
     failed: dict[int, str]
     """Seeds without a score, and why."""
     interval: tuple[float, float]
-    """95 % bootstrap interval of the mean."""
+    """Of the mean: `bounds`."""
 
     @property
     def n(self) -> int:
@@ -122,7 +124,7 @@ def summarise(results: Iterable[Result], task: str, average: AverageName | None 
         scores[result.seed] = float(np.mean([result.scores[s][m] for s, m in reading]))
         if result.degenerate:
             degenerate[result.seed] = result.degenerate
-    return Summary(task, scores, degenerate, failed, interval([np.array(list(scores.values()))]))
+    return Summary(task, scores, degenerate, failed, bounds(np.array(list(scores.values()))))
 
 
 def _no_score(result: Result, reading: Reading) -> str:
@@ -146,13 +148,34 @@ def averaged(
     return Average(name, value, interval([s.values for s in summaries], aggregate), ())
 
 
+def bounds(values: Scores, aggregate: Aggregate = "mean") -> tuple[float, float]:
+    """The range of few scores, or an interval of their mean or median; `bounds_are` says which.
+
+    >>> bounds(np.array([0.5, 0.25]))
+    (0.25, 0.5)
+    """
+    if len(values) < 2:
+        return math.nan, math.nan
+    if len(values) < FEWEST_FOR_INTERVAL:
+        return float(values.min()), float(values.max())
+    return interval([values], aggregate)
+
+
+def bounds_are(count: int, aggregate: Aggregate = "mean") -> str:
+    """Name what `bounds` gives for so many scores."""
+    if count < FEWEST_FOR_INTERVAL:
+        return "the range of the seeds"
+    return f"the 95 % bootstrap interval of the {aggregate}"
+
+
 def interval(groups: Sequence[Scores], aggregate: Aggregate = "mean") -> tuple[float, float]:
     """95 % percentile bootstrap interval of the mean over groups of each group's mean or median.
 
-    Every group is drawn from by itself; always the same draws. None for a group of one, nor for
-    the best, of which the bootstrap says nothing.
+    Every group is drawn from by itself; always the same draws. None for groups of few scores, of
+    which it would be far too narrow, nor for the best, of which the bootstrap says nothing.
     """
-    if aggregate == "best" or not groups or any(len(values) < 2 for values in groups):
+    few = any(len(values) < FEWEST_FOR_INTERVAL for values in groups)
+    if aggregate == "best" or not groups or few:
         return math.nan, math.nan
     draw = np.random.default_rng(0)
     total = np.zeros(RESAMPLES)
@@ -221,7 +244,7 @@ def _difference(
         float(means[0]),
         float(means[1]),
         float(means[1] - means[0]),
-        interval(changes),
+        bounds(changes[0]) if len(changes) == 1 else interval(changes),
         sign_flip(changes),
         notes,
     )

@@ -8,7 +8,7 @@ from electrify.commit import read_json
 from electrify.errors import UserError
 from electrify.finetuning import glue_table as tables
 from electrify.finetuning import stats
-from electrify.finetuning.presets import PRESETS
+from electrify.finetuning.presets import aggregate_of
 from electrify.finetuning.published import published
 from electrify.finetuning.reading import Aggregate
 from electrify.finetuning.results import Result, read_results
@@ -46,8 +46,7 @@ class Glue(NamedTuple):
     @property
     def aggregate(self) -> Aggregate:
         """Mean or median, as the preset has it."""
-        known = PRESETS.get(self.results[0].preset)
-        return known.aggregate if known else "mean"
+        return aggregate_of(result.preset for result in self.results)
 
 
 def read_glue(folder: Path, label: str) -> Glue:
@@ -72,12 +71,11 @@ def read_glue(folder: Path, label: str) -> Glue:
 def glue_sections(found: Sequence[Glue]) -> list[Section]:
     """All folders in one table, then each seed by seed."""
     ours = {one.name: one.results for one in found}
-    aggregate = found[0].aggregate
-    made = tables.beside_published(ours, published("dev"), aggregate)
+    made = tables.beside_published(ours, published("dev"))
     caption = "Development sets, in percent; published rows below ours"
     beside = [_dots(found), as_html(made, caption, "glue", marked=len(ours))]
-    lines = [line for one in found for line in tables.averages(one.results, one.aggregate)]
     if len(found) == 1:
+        lines = tables.averages(found[0].results)
         beside.append(paragraph(text("; ".join(lines) + "."), "soft"))
     return [
         Section(text("GLUE"), beside, "glue"),
@@ -132,9 +130,11 @@ def _dots(found: Sequence[Glue]) -> Html:
             said.append(f"{row.label}, {one.name}: {values}.")
     svg = plots.dots("glue-dots", rows, "score on the development set, percent")
     keys = [Key(name(one.name), series % plots.SERIES) for series, one in enumerate(found)]
-    title = text(
-        f"Every seed a dot, hollow if it learned nothing; tick: {found[0].aggregate}, bar: interval"
-    )
+    ticks = " or ".join(dict.fromkeys(one.aggregate for one in found))
+    counts = [(stats.summarise(one.results, t).n, one.aggregate) for one in found for t in tasks]
+    kinds = dict.fromkeys(stats.bounds_are(n, how) for n, how in sorted(counts) if n > 1)
+    bar = f", bar: {' or '.join(kinds)}" if kinds else ""
+    title = text(f"Every seed a dot, hollow if it learned nothing; tick: {ticks}{bar}")
     words = f"Scores of every seed in percent. {' '.join(said)}"
     return figure(title, svg, words, keys if len(found) > 1 else [], "wide")
 
@@ -146,6 +146,6 @@ def _row(task: str, one: Glue, series: int) -> Dots:
         [100 * score for score in found.scores.values()],
         [seed in found.degenerate for seed in found.scores],
         100 * found.aggregate(one.aggregate),
-        in_percent(stats.interval([found.values], one.aggregate)),
+        in_percent(stats.bounds(found.values, one.aggregate)),
         series,
     )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electrify.commit import read_json
-from electrify.finetuning.stats import interval
+from electrify.finetuning.stats import bounds, bounds_are
 from electrify.reports import plots
 from electrify.reports.page import Html, Key, Section, figure, name, paragraph, table, text
 from electrify.reports.plots import Dots, in_percent
@@ -63,7 +63,10 @@ def tuned_section(found: Sequence[Tuned]) -> Section:
         ]
         for one in found
     ]
-    caption = "On the development file: mean of the seeds ± their standard deviation"
+    several = any(len(one.scores) > 1 for one in found)
+    caption = "On the development file" + (
+        ": mean of the seeds ± their standard deviation" if several else ""
+    )
     parts = [_dots(found), table(caption, columns, rows, left=(0, 1))]
     if len({one.data for one in found}) > 1:
         parts.append(paragraph(text("They were not all trained and measured on the same files.")))
@@ -74,7 +77,8 @@ def tuned_section(found: Sequence[Tuned]) -> Section:
 def _score(one: Tuned, metric: str) -> Html:
     if metric not in one.result["mean"]:
         return text("–")
-    return text(f"{one.result['mean'][metric]:.3f} ± {one.result['std'][metric]:.3f}")
+    spread = f" ± {one.result['std'][metric]:.3f}" if len(one.scores) > 1 else ""
+    return text(f"{one.result['mean'][metric]:.3f}{spread}")
 
 
 def _dots(found: Sequence[Tuned]) -> Html:
@@ -84,7 +88,7 @@ def _dots(found: Sequence[Tuned]) -> Html:
             [100 * score for score in one.scores],
             [bool(seed["degenerate"]) for seed in one.result["seeds"] if "scores" in seed],
             100 * one.result["mean"][one.metric],
-            in_percent(interval([np.array(one.scores)])),
+            in_percent(bounds(np.array(one.scores))),
             series,
         )
         for series, one in enumerate(found)
@@ -95,5 +99,8 @@ def _dots(found: Sequence[Tuned]) -> Html:
         f"{one.name}, {one.metric}: {', '.join(f'{score:.3f}' for score in one.scores)}."
         for one in found
     )
-    title = text("Every seed a dot; tick: mean, bar: interval")
+    counts = sorted(len(one.scores) for one in found)
+    kinds = dict.fromkeys(bounds_are(count) for count in counts if count > 1)
+    bar = f", bar: {' or '.join(kinds)}" if kinds else ""
+    title = text(f"Every seed a dot; tick: mean{bar}")
     return figure(title, svg, f"Scores of every seed. {said}", keys, "wide")
