@@ -85,7 +85,7 @@ COMMANDS = {
         settings="electrify.finetuning.options:Glue",
     ),
     "glue submit": Command(
-        "the best run of each task on the test files, zipped for the GLUE server",
+        "test predictions of the best run of each task, as a zip for the server or as files",
         "electrify.finetuning.glue_submit:glue_submit",
         "electrify glue submit glue --data GLUE --out submission.zip",
         settings="electrify.finetuning.options:GlueSubmit",

@@ -293,8 +293,9 @@ def test_submission_is_made_from_the_best_runs(
     chosen = {"seeds": 1, "epochs": 1.0, "train_limit": 64}
     glue(settings(encoder_folder, glue_folder, out, tasks="cola,mnli", **chosen))
     asked = GlueSubmit(results=out, data=glue_folder, out=target)
-    with pytest.raises(UserError, match="no results of SST-2, MRPC"):
+    with pytest.raises(UserError, match="no results of SST-2, MRPC") as caught:
         glue_submit(asked)
+    assert "--out FOLDER" in caught.value.fix
     glue(settings(encoder_folder, glue_folder, out, tasks="all", **chosen))
     with pytest.raises(UserError, match="not the official ones"):
         glue_submit(asked)  # the real test files have more rows
@@ -317,6 +318,38 @@ def test_submission_is_made_from_the_best_runs(
     assert lines[0] == "index\tprediction"
     assert len(lines) == 21
     assert {line.split("\t")[1] for line in lines[1:]} <= set(TASKS["mnli"].labels)
+
+
+def test_test_predictions_of_any_task_are_to_be_had(
+    done, encoder_folder, glue_folder, tmp_path, monkeypatch, capsys
+):
+    import shutil
+
+    tiny = {name: wanted._replace(rows=20) for name, wanted in submit.FILES.items()}
+    monkeypatch.setattr(submit, "FILES", tiny)
+    monkeypatch.setattr(glue_submit_module, "FILES", tiny)
+    data = Path(shutil.copytree(glue_folder, tmp_path / "data"))
+    shutil.rmtree(data / "diagnostic")
+    where = ["glue", "submit", str(done), "--data", str(data), "--out"]
+    out = tmp_path / "predictions"
+    assert cli.main([*where, str(out)]) == 0
+    said = capsys.readouterr().out
+    assert sorted(p.name for p in out.iterdir()) == [
+        "MNLI-m.tsv", "MNLI-mm.tsv", "SST-2.tsv", "STS-B.tsv"
+    ]  # fmt: skip
+    assert "missing: CoLA.tsv, MRPC.tsv, QQP.tsv, AX.tsv, QNLI.tsv, RTE.tsv" in said
+    assert submit.validate(out) == [
+        f"{n}: missing"
+        for n in ("AX.tsv", "CoLA.tsv", "MRPC.tsv", "QNLI.tsv", "QQP.tsv", "RTE.tsv", "WNLI.tsv")
+    ]
+    assert cli.main([*where, str(tmp_path / "all.zip")]) == 2
+    assert "no results of CoLA, MRPC, QQP, QNLI, RTE" in capsys.readouterr().err
+    assert not (tmp_path / "all.zip").exists()
+    assert cli.main([*where, str(data / "CoLA/train.tsv")]) == 2
+    for path in data.glob("*/test*.tsv"):
+        path.unlink()
+    assert cli.main([*where, str(out)]) == 2
+    assert "has no test files" in capsys.readouterr().err
 
 
 def test_comparison_pairs_the_seeds(done, electrify):

@@ -1,17 +1,26 @@
-"""`electrify glue submit DIR --data GLUE --out FILE.zip`: test predictions for the GLUE server."""
+"""`electrify glue submit DIR --data GLUE --out FILE.zip`: test predictions for the GLUE server.
+
+With a folder as `--out`, the predictions of any tasks as single files in the server's format.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 from electrify.commit import committed, read_json
 from electrify.errors import UserError
 from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.glue import best_jobs
+from electrify.finetuning.glue_table import beside_published
 from electrify.finetuning.job import Job, answers_of, load_fitted, predict
 from electrify.finetuning.options import Fit, GlueSubmit
 from electrify.finetuning.presets import Plan, reading_of
+from electrify.finetuning.published import published
 from electrify.finetuning.reading import described
 from electrify.finetuning.results import Result, main_score, read_results
-from electrify.finetuning.submit import FILES, pack, validate
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.submit import FILES, FILLED, pack, validate, write_files
+from electrify.finetuning.table import terminal
+from electrify.finetuning.tasks import TASKS, Submitted
 from electrify.progress import progress
 from electrify.training.engine import Engine
 
@@ -26,63 +35,112 @@ def glue_submit(settings: GlueSubmit) -> None:
             got=f"{settings.results}",
             fix="run electrify glue first",
         )
-    _check_first(settings, best)
+    wanted = _check_first(settings, best)
     predictions: dict[str, list[float]] = {}
     with progress("predicting") as update:
-        for done, result in enumerate(best.values()):
-            update(done / len(best), TASKS[result.task].title)
-            predictions |= _predicted(settings, result)
-            kind = described(reading_of(result.preset, TASKS[result.task]))
+        for done, (task, files) in enumerate(wanted.items()):
+            result = best[task]
+            update(done / len(wanted), TASKS[task].title)
+            predictions |= _predicted(settings, result, files)
+            kind = described(reading_of(result.preset, TASKS[task]))
             score = f"{main_score(result):.4f} on dev ({kind})"
-            print(f"{TASKS[result.task].title}: seed {result.seed}, {score}", flush=True)
-    with committed(settings.out) as temporary:
+            print(f"{TASKS[task].title}: seed {result.seed}, {score}", flush=True)
+    if for_server(settings.out):
+        _write_zip(settings.out, predictions)
+    else:
+        _write_folder(settings.out, predictions)
+
+
+def for_server(out: Path) -> bool:
+    """Whether to write a zip, which must hold all tasks; otherwise a folder of any files."""
+    return out.suffix.lower() == ".zip"
+
+
+def _write_zip(path: Path, predictions: dict[str, list[float]]) -> None:
+    with committed(path) as temporary:
         notes = pack(temporary, predictions)
     for note in notes:
         print(f"note: {note}")
-    faults = validate(settings.out)
+    faults = validate(path)
     if faults:
         more = f"\n       and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise UserError(
-            f"{settings.out} would be rejected by the server",
+            f"{path} would be rejected by the server",
             got="\n       ".join(faults[:5]) + more,
             fix="fine-tune the missing tasks into the same folder and submit again",
         )
-    print(f"{settings.out}: complete; upload it at gluebenchmark.com")
+    print(f"{path}: complete; upload it at gluebenchmark.com")
+    print("To compare with what the server answers:\n")
+    print(terminal(beside_published({}, published("test"), title="GLUE, published test results")))
 
 
-def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> None:
-    """What can be seen to be wrong before hours of prediction."""
-    if not settings.out.absolute().parent.is_dir():
+def _write_folder(folder: Path, predictions: dict[str, list[float]]) -> None:
+    for path in write_files(folder, predictions):
+        print(path)
+    missing = [name for name in FILES if name not in predictions and name != FILLED]
+    if missing:
+        print(f"note: the server takes all files or none; missing: {', '.join(missing)}")
+    else:
+        print("note: all tasks are there; --out FILE.zip packs them for the server")
+
+
+def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, list[Submitted]]:
+    """The files to write, by task; what is wrong is found before hours of prediction."""
+    out, packed = settings.out, for_server(settings.out)
+    if not out.absolute().parent.is_dir():
+        raise UserError(f"no folder {out.parent}", got=f"{out}", fix="make the folder first")
+    if out.is_dir() if packed else out.is_file():
         raise UserError(
-            f"no folder {settings.out.parent}", got=f"{settings.out}", fix="make the folder first"
+            f"{out} is a {'folder' if packed else 'file'}",
+            got=f"{out}",
+            fix="give a FILE.zip for the server, or a folder for single files",
         )
-    wanted = [task for task in TASKS.values() if task.averaged]
-    if missing := [task.title for task in wanted if task.name not in best]:
+    needed = [task for task in TASKS.values() if task.averaged] if packed else []
+    if missing := [task.title for task in needed if task.name not in best]:
         raise UserError(
             "the server takes all tasks or none",
             got=f"no results of {', '.join(missing)}",
-            fix=f"electrify glue MODEL --tasks all --out {settings.results}",
+            fix=f"electrify glue MODEL --tasks all --out {settings.results}; or --out FOLDER, for "
+            "the test predictions of the tasks that are there",
         )
+    wanted: dict[str, list[Submitted]] = {}
     for result in best.values():
+        task = TASKS[result.task]
         _job(settings, result)
-        for file in TASKS[result.task].submitted:
-            rows = len(glue_data.read_split(settings.data, TASKS[result.task], file.split))
+        files = [
+            file
+            for file in task.submitted
+            if packed or glue_data.has_split(settings.data, task, file.split)
+        ]
+        if files:
+            wanted[task.name] = files
+        for file in files:
+            rows = len(glue_data.read_split(settings.data, task, file.split))
             if rows != FILES[file.name].rows:
                 raise UserError(
                     f"the texts for {file.name} are not the official ones",
                     got=f"{rows:,} rows",
                     fix=f"the server wants {FILES[file.name].rows:,}",
                 )
+    if not wanted:
+        raise UserError(
+            f"{settings.data} has no test files",
+            got=f"results of {', '.join(TASKS[name].title for name in best)}",
+            fix="give --data the GLUE folder with their test files",
+        )
+    return wanted
 
 
-def _predicted(settings: GlueSubmit, result: Result) -> dict[str, list[float]]:
-    """The answers of a task's best model for each of the server's files whose texts are there."""
+def _predicted(
+    settings: GlueSubmit, result: Result, files: Sequence[Submitted]
+) -> dict[str, list[float]]:
+    """The answers of a task's best model for some of the server's files."""
     task = TASKS[result.task]
     job = _job(settings, result)
     encoder, model = open_encoder(job.model), load_fitted(job)
     model.to(Engine(device=settings.device).device)
     found = {}
-    for file in task.submitted:
+    for file in files:
         examples = glue_data.read_split(settings.data, task, file.split)
         logits = predict(model, encoder, task, examples, job.plan.length)
         found[file.name] = [float(a) for a in answers_of(task, logits, job.plan.score_scale)]

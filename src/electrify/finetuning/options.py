@@ -90,14 +90,14 @@ class Glue(Tuning):
 
 @dataclass(frozen=True)
 class GlueSubmit:
-    """The best run of each task by its development score, run on the test files, as one zip."""
+    """Predict the test files with the best run of each task by its development score."""
 
     results: tyro.conf.Positional[Path]
     """The --out of `electrify glue`."""
     data: Path
     """The GLUE folder, with test files."""
     out: Path = Path("submission.zip")
-    """The zip to write."""
+    """FILE.zip with all tasks, for the server; or a folder, for single .tsv files of any tasks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to predict; auto: CUDA if there is one, else the CPU."""
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from electrify.commit import committed
 from electrify.errors import UserError
 from electrify.finetuning.tasks import SCORE_RANGE, TASKS, GlueTask
 
@@ -37,6 +38,16 @@ class Wanted(NamedTuple):
 FILES: dict[str, Wanted] = {
     file.name: Wanted(task, file.rows) for task in TASKS.values() for file in task.submitted
 }
+
+
+def write_files(folder: Path, predictions: Mapping[str, Sequence[float]]) -> list[Path]:
+    """Write the predictions of some of `FILES` into a folder, as the server wants them."""
+    texts = {name: _text(name, values) for name, values in predictions.items()}
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        with committed(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+    return [folder / name for name in texts]
 
 
 def pack(path: Path, predictions: Mapping[str, Sequence[float]]) -> list[str]:
