@@ -216,10 +216,11 @@ SAME, SEEN = 2e-6, 2e-5  # of weights that move by about 1e-2
 
 @pytest.fixture(scope="module", autouse=True)
 def quick():
-    """Spare every run the measurement of the machine and the collection of all imported modules."""
+    """Spare every run the measurement of the machine, the disk, and collecting all modules."""
     gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("electrify.training.pretrain.matmul_peak", lambda *what: 1e12)
+        patch.setattr("os.fsync", lambda file: None)
         yield
     gc.unfreeze()
 
