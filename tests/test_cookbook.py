@@ -103,3 +103,9 @@ def test_bad_input_ends_in_an_error(said, arguments, says):
     assert says in error
     assert "got:" in error
     assert "fix:" in error
+
+
+def test_check_notes_what_this_machine_cannot_hold(said, tmp_path):
+    wide = path_of("electra-base").read_text().replace("= 3072", "= 1_000_000")
+    (tmp_path / "wide.toml").write_text(wide)
+    assert "note: the networks of this recipe do not fit in memory" in said("check", "wide.toml")

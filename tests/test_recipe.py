@@ -88,7 +88,7 @@ RTD, MLM = Recipe(), load("bert-small")
         (RTD, "run", {"steps": 0}, "run.steps"),
         (RTD, "run", {"length": 4}, "--run.length takes 8 to 65,535"),
         (RTD, "run", {"seed": -1}, "run.seed"),
-        (RTD, "optimizer", {"lr": -1e-4}, "--optimizer.lr takes a number above 0"),
+        (RTD, "optimizer", {"lr": -1e-4}, "--optimizer.lr takes more than 0"),
         (RTD, "optimizer", {"lr": float("nan")}, "optimizer.lr"),
         (RTD, "optimizer", {"lr": float("inf")}, "optimizer.lr"),
         (RTD, "optimizer", {"beta2": 1.0}, "optimizer.beta2"),

@@ -61,7 +61,23 @@ def _checked(hint: Any, value: Any, here: str) -> Any:
         return TypeAdapter(hint).validate_python(value)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
-        raise UserError(f"{here} has a bad value", got=f"{value!r}", fix=problem) from error
+        raise UserError(f"{here} has a bad value", got=shown(value), fix=problem) from error
+
+
+def shown(value: object) -> str:
+    """A value for an error message, cut where it is long; Python prints no huge integers.
+
+    >>> shown("x"), len(shown("x" * 100)), shown(10**5000)
+    ("'x'", 68, 'an integer of 16610 bits')
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else "too deep"
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+
+
+MOST_SHOWN = 68
 
 
 def check_least(settings: object, **least: float) -> None:

@@ -102,12 +102,22 @@ def _check(name: str) -> str:
     """Load a recipe, check its values, and build its networks without weights."""
     chosen = recipes_of.load(name)
     recipes_of.check(chosen)  # before torch is imported, which takes seconds
+    import torch
+
     from electrify.models.pair import Vocabulary
     from electrify.models.sketch import parts_of, sketch, trained
+    from electrify.training.fits import check_fits
 
-    drawing = sketch(chosen, Vocabulary(VOCABULARY, pad=0, cls=1, sep=2))
+    vocabulary = Vocabulary(VOCABULARY, pad=0, cls=1, sep=2)
+    drawing = sketch(chosen, vocabulary)
     sizes = ", ".join(f"{role} {sum(parts_of(net)):,}" for role, net in drawing.networks.items())
     lines = [f"{name}: OK", f"  parameters with {VOCABULARY:,} tokens: {sizes}"]
     if len(drawing.networks) > 1:
         lines[1] += f", trained in all {trained(drawing.networks.values()):,}"
-    return "\n".join([*lines, *(f"  note: {note}" for note in drawing.notes)])
+    lines += [f"  note: {note}" for note in drawing.notes]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        check_fits(chosen, vocabulary, torch.device(device), rows=0)
+    except UserError as error:  # the recipe may be for another machine
+        lines.append(f"  note: {error.what}: {error.got}")
+    return "\n".join(lines)

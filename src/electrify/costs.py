@@ -5,7 +5,7 @@ from typing import Any
 from electrify.batches.masking import most_slots
 from electrify.hardware import Hardware
 from electrify.models import memory
-from electrify.models.flops import DETECTS, INEXACT, flops_per_step, paper_flops_per_step
+from electrify.models.flops import INEXACT, flops_per_step, paper_flops_per_step
 from electrify.models.memory import FLOAT, STATE, Precision
 from electrify.models.pair import Vocabulary
 from electrify.models.sketch import Sketch, parts_of, shape_of, sketch, trained
@@ -71,10 +71,7 @@ def _memory(
 ) -> dict[str, Any]:
     """Bytes on one device with the first micro-batch that fits, or with the last."""
     networks, length = drawing.networks, recipe.run.length
-    one_example = sum(
-        memory.activations(network, length, None if role == DETECTS else _slots(recipe), precision)
-        for role, network in networks.items()
-    )
+    one_example = memory.of_one_example(networks, length, _slots(recipe), precision)
     for size in sizes:
         needed = memory.memory(trained(networks.values()), one_example, size, precision)
         fits = sum(needed) <= USABLE * hardware.memory

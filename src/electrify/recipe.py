@@ -1,12 +1,11 @@
 """A recipe: everything a pre-training run does, in one file, so that two runs differ by a diff."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
-from math import inf
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import tyro
 
@@ -222,20 +221,16 @@ def _value(text: str) -> Value:
 
 def check(recipe: Recipe) -> None:
     """Refuse values that cannot be meant, as far as they show without the architecture."""
-    for name, (holds, range_of_values) in RANGES.items():
+    for name, allowed in RANGES.items():
         section, field_name = name.split(".")
         value = getattr(getattr(recipe, section), field_name)
-        if not holds(value):
-            raise UserError(
-                f"{name} is out of range",
-                got=f"{value}",
-                fix=f"{_flag(name)} takes {range_of_values}",
-            )
-    for percent in recipe.run.keep_percent:
-        if not 0 < percent <= 100:
-            raise UserError(
-                "run.keep_percent is out of range", got=f"{percent}", fix="more than 0, up to 100"
-            )
+        for number in value if isinstance(value, tuple) else (value,):
+            if number not in allowed:
+                raise UserError(
+                    f"{name} is out of range",
+                    got=config.shown(number),
+                    fix=f"{_flag(name)} takes {allowed}",
+                )
     for role in ("discriminator", "generator"):
         fields_set = getattr(recipe, role).config
         for name in sorted(FROM_TOKENIZER & fields_set.keys()):
@@ -280,35 +275,70 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-POSITIVE = (lambda value: 0 < value < inf, "a number above 0")
-NOT_NEGATIVE = (lambda value: 0 <= value < inf, "0 or more")
-COUNT = (lambda value: value >= 1, "1 or more")
-SHARE = (lambda value: 0 <= value <= 1, "0 to 1")
-MEMORY = (lambda value: 0 <= value < 1, "0 or more and less than 1")
-RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "generator.width": POSITIVE,
-    "generator.depth": POSITIVE,
-    "objective.mask_rate": (lambda rate: 0 < rate < 1, "more than 0 and less than 1"),
-    "objective.shown_as_mask": SHARE,
-    "objective.generator_weight": NOT_NEGATIVE,
-    "objective.discriminator_weight": NOT_NEGATIVE,
-    "objective.temperature": POSITIVE,
-    "optimizer.lr": POSITIVE,
-    "optimizer.beta1": MEMORY,
-    "optimizer.beta2": MEMORY,
-    "optimizer.eps": POSITIVE,
-    "optimizer.weight_decay": NOT_NEGATIVE,
-    "optimizer.clip": NOT_NEGATIVE,
-    "optimizer.warmup": NOT_NEGATIVE,
+class Range(NamedTuple):
+    """The values that a numeric field takes.
+
+    >>> 0 in Range(0, 1), 1 in Range(0, 1, below=True), float("nan") in Range(0, 1)
+    (True, False, False)
+    >>> print(Range(0, 1), "or", Range(0, 65_536, above=True))
+    0 to 1 or more than 0, up to 65,536
+    """
+
+    least: float
+    most: float
+    above: bool = False
+    """Leave out the least."""
+    below: bool = False
+    """Leave out the most."""
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        high = value < self.most if self.below else value <= self.most
+        return high and (self.least < value if self.above else self.least <= value)
+
+    def __str__(self) -> str:
+        low, high = (f"{end:,}" if abs(end) < LONG else f"{end:.4g}" for end in self[:2])
+        if not self.above and not self.below:
+            return f"{low} to {high}"
+        low = f"more than {low}" if self.above else f"{low} or more"
+        return f"{low}, less than {high}" if self.below else f"{low}, up to {high}"
+
+
+LONG = 1e15  # numbers from here on are printed with an exponent
+# Learning rate, decay and clip norm are bounded by what float32 holds: values that are merely too
+# large for training reach the guard, which reports what happened.
+FLOAT32 = 1e30
+COUNT = Range(1, 10**12)
+COUNT_OR_OFF = Range(0, 10**12)
+LOSS_WEIGHT = Range(0, 1e6)
+DECAY = Range(0, 1, below=True)
+SCALE = Range(0, 64, above=True)
+RANGES: dict[str, Range] = {
+    "generator.width": SCALE,
+    "generator.depth": SCALE,
+    "objective.mask_rate": Range(0, 1, above=True, below=True),
+    "objective.shown_as_mask": Range(0, 1),
+    "objective.generator_weight": LOSS_WEIGHT,
+    "objective.discriminator_weight": LOSS_WEIGHT,
+    "objective.temperature": Range(1e-4, 1e4),
+    "optimizer.lr": Range(0, FLOAT32, above=True),
+    "optimizer.beta1": DECAY,
+    "optimizer.beta2": DECAY,
+    "optimizer.eps": Range(0, 1, above=True),
+    "optimizer.weight_decay": Range(0, FLOAT32),
+    "optimizer.clip": Range(0, FLOAT32),
+    "optimizer.warmup": COUNT_OR_OFF,
     "run.steps": COUNT,
-    "run.batch_size": COUNT,
-    "run.length": (lambda length: 8 <= length <= 65_535, "8 to 65,535, as shards do"),
+    "run.batch_size": Range(1, 2**20),
+    "run.length": Range(8, 65_535),  # as shards do
     "run.log_every": COUNT,
-    "run.eval_every": NOT_NEGATIVE,
+    "run.eval_every": COUNT_OR_OFF,
     "run.eval_batches": COUNT,
     "run.save_every": COUNT,
     "run.keep_last": COUNT,
-    "run.seed": (lambda seed: 0 <= seed < 2**63, "0 or more"),
+    "run.keep_percent": Range(0, 100, above=True),
+    "run.seed": Range(0, 2**63 - 1),
 }
 FROM_TOKENIZER = {"vocab_size"} | {
     f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep", "mask")

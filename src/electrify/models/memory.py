@@ -1,8 +1,9 @@
 """Memory of training, estimated from what the networks are: good for planning, not to the byte."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from electrify.models.flops import work_of
+from electrify.models.flops import DETECTS, work_of
 
 Precision = Literal["float32", "mixed"]
 """mixed: autocast to bfloat16 or float16, with weights, gradients and state in float32."""
@@ -50,6 +51,16 @@ def activations(network: Any, length: int, slots: int | None, precision: Precisi
     body = values_kept(network, length) * MARGIN * (MIXED if precision == "mixed" else 1)
     logits = COPIES_OF_LOGITS * network.config.vocab_size * slots if slots else 0
     return FLOAT * (body + logits)
+
+
+def of_one_example(
+    networks: Mapping[str, Any], length: int, slots: int, precision: Precision
+) -> float:
+    """Bytes that one example needs in all networks; masked-LM heads see the slots."""
+    return sum(
+        activations(network, length, None if role == DETECTS else slots, precision)
+        for role, network in networks.items()
+    )
 
 
 def memory(parameters: int, one_example: float, micro_batch: int, precision: Precision) -> Memory:

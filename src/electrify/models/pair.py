@@ -18,6 +18,7 @@ from transformers.utils import logging
 from electrify.config import unknown
 from electrify.errors import UserError
 from electrify.models.initialise import initialise
+from electrify.models.limits import check_names, check_values
 from electrify.models.released import (
     check_vocabulary,
     load_released,
@@ -137,6 +138,7 @@ def role_of(part: Discriminator | Generator) -> str:
 
 def discriminator_config(network: Discriminator, vocabulary: Vocabulary) -> Any:
     """The discriminator's configuration."""
+    check_names(network.config, "discriminator")
     if network.init_from:
         return _released(network.architecture, network, vocabulary)
     return _config(network.architecture, network.config, vocabulary, "discriminator")
@@ -150,6 +152,7 @@ def generator_config(
     Width, heads and feed-forward shrink together and the depth by itself, as officially. Another
     architecture takes nothing over.
     """
+    check_names(network.config, "generator")
     architecture = network.architecture or discriminator.architecture
     if network.init_from:
         return _released(architecture, network, vocabulary)
@@ -201,6 +204,7 @@ def _config(
             settable = set(vars(default)) | UNDECLARED.get(architecture, set())
             place = f"{role}.config.{name}"
             raise unknown(place, name, dict.fromkeys(sorted(settable)), f"field of {architecture}")
+    check_values(fields, default, role)
     special = {
         "pad_token_id": None if architecture in RESETS_PADDING else vocabulary.pad,
         "bos_token_id": vocabulary.cls,
@@ -215,12 +219,16 @@ def _config(
 
 def _field_names(architecture: str) -> set[str]:
     default = CONFIG_MAPPING[architecture]()
-    declared = {name for name in dir(default) if not name.startswith("_")}
-    return declared | UNDECLARED.get(architecture, set())
+    computed = {n for n in dir(default) if isinstance(getattr(type(default), n, None), property)}
+    declared = {*vars(default), *default.attribute_map, *computed}
+    public = {name for name in declared if not name.startswith("_")}
+    return public | UNDECLARED.get(architecture, set())
 
 
 def _released(architecture: str, network: Discriminator | Generator, vocabulary: Vocabulary) -> Any:
-    settings = released_config(network.init_from, architecture, network.config, role_of(network))
+    role = role_of(network)
+    settings = released_config(network.init_from, architecture, network.config, role)
+    check_values(vars(settings), CONFIG_MAPPING[architecture](), role)
     check_vocabulary(settings, vocabulary.size, network.init_from)
     return settings
 
@@ -244,7 +252,7 @@ def _refused_as_user_error(architecture: str) -> Iterator[None]:
         raise UserError(
             f"{architecture} cannot be built from this recipe",
             got=f"{type(error).__name__}: {error}",
-            fix="mend the fields of its configuration, or take another architecture",
+            fix="change the fields of its configuration, or take another architecture",
         ) from error
 
 

@@ -18,6 +18,7 @@ from electrify.training.budget import SET_BY_BUDGET, fit_to_budget
 from electrify.training.checkpoint import Policy, Writer
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine
+from electrify.training.fits import check_fits
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.journal import Journal, read, seconds_trained
@@ -123,7 +124,16 @@ def _assembled(
     recipe = only_recipe(settings)
     recipe = replace(recipe, run=replace(recipe.run, precision=engine.precision))
     tokenizer, shards = open_data(settings.data, recipe, Verified(folder.verified))
-    objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
+    sized = folder.with_own_sizes(recipe)
+    rows = settings.micro_batch or len(engine.share(recipe.run.batch_size))
+    check_fits(
+        sized,
+        vocabulary_of(tokenizer),
+        engine.device,
+        rows=0 if settings.checkpoint_activations else rows,
+        sharded_by=engine.world if settings.shard else 1,
+    )
+    objective = build_objective(sized, vocabulary_of(tokenizer))
     if not checkpoint.stored(folder.checkpoints):  # which have the weights
         start_at_data(objective, recipe, shards, tokenizer)
     if settings.checkpoint_activations:

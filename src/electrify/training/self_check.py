@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from electrify.errors import UserError
 from electrify.models.export import in_evaluation
 from electrify.models.inputs import Inputs, totals_of
-from electrify.models.pair import Vocabulary
+from electrify.models.pair import REFUSALS, Vocabulary
 from electrify.models.rtd import ReplacedTokenDetection
 from electrify.models.sharing import broken_ties
 from electrify.recipe import Sharing
@@ -88,11 +88,11 @@ def check_padding(model: nn.Module, vocabulary: Vocabulary, mask: int) -> list[s
         try:
             loss, _ = model(inputs, totals_of(inputs))
             loss.backward()
-        except (RuntimeError, ValueError, IndexError) as error:
+        except (*REFUSALS, IndexError) as error:
             raise UserError(
                 "self-check: the networks of this recipe cannot read a few tokens",
                 got=f"{type(error).__name__}: {error}",
-                fix="mend the sizes in [discriminator.config] or [generator.config]: heads must "
+                fix="change the fields in [discriminator.config] or [generator.config]: heads must "
                 "divide the width",
             ) from error
         finally:

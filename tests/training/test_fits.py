@@ -1,0 +1,48 @@
+"""Networks and batches that a machine cannot hold are refused before they are allocated."""
+
+import pytest
+import torch
+
+from electrify.errors import UserError
+from electrify.hardware import memory_of
+from electrify.models.pair import Vocabulary
+from electrify.recipe import Discriminator, Recipe, Run
+from electrify.training import fits
+
+VOCABULARY = Vocabulary(30_522, 0, 1, 2)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_of_24_gb(monkeypatch):
+    monkeypatch.setattr(fits, "memory_of", lambda device: 24e9)
+
+
+@pytest.mark.parametrize("field", ["intermediate_size", "embedding_size"])
+def test_sizes_of_a_million_are_refused_with_both_numbers(field):
+    with pytest.raises(UserError, match="do not fit in memory") as error:
+        fits.check_fits(Recipe(Discriminator(config={field: 1_000_000})), VOCABULARY, CPU, 1)
+    assert "this machine has 24.0 GB" in error.value.got
+    needed = float(error.value.got.split("about ")[1].split(" GB")[0].replace(",", ""))
+    assert needed > 100
+
+
+def test_sharded_weights_need_less_a_device():
+    recipe = Recipe(Discriminator(config={"intermediate_size": 300_000}))
+    with pytest.raises(UserError, match="do not fit"):
+        fits.check_fits(recipe, VOCABULARY, CPU, 0)
+    fits.check_fits(recipe, VOCABULARY, CPU, 0, sharded_by=64)
+
+
+def test_a_batch_that_is_too_large_is_refused_with_a_micro_batch_that_fits():
+    recipe = Recipe(run=Run(batch_size=2**20))
+    with pytest.raises(UserError, match="batch") as error:
+        fits.check_fits(recipe, VOCABULARY, CPU, 2**20)
+    rows = int(error.value.fix.split("--micro-batch ")[1].split(",")[0])
+    assert rows > 100
+    fits.check_fits(recipe, VOCABULARY, CPU, rows)
+    fits.check_fits(recipe, VOCABULARY, CPU, 0)
+
+
+def test_this_machine_has_memory():
+    assert memory_of("cpu") > 1e8
