@@ -219,7 +219,7 @@ def _following(path: Path, start: int) -> Iterator[bytes]:
 
 
 def _sliced_pages(slices: tuple[Slice, ...], tally: Counter[str]) -> Iterator[bytes]:
-    for path, start, stop in slices:
+    for path, start, stop, _ in slices:
         with archive.open_source(path) as file:
             file.seek(start)
             inside = file.read(-1 if stop is None else stop - start)
