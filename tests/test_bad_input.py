@@ -23,11 +23,15 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 import zstandard
 
+from electrify.commit import sha256_of
+from electrify.corpora.document import Document
+from electrify.tokens import tokenizer
 from tests.conftest import make_documents, write_documents
 
 MB = 1_000_000
@@ -378,6 +382,35 @@ def bomb_parquet(folder: Path) -> str:
     column = pyarrow.DictionaryArray.from_arrays(index, values)
     pyarrow.parquet.write_table(pyarrow.table({"text": column}), folder / "a.parquet")
     return "a.parquet"
+
+
+def repeated_titles(folder: Path) -> str:
+    """Short texts under 10 GB of titles: one value of 5 MB, 2,000 times, stored once."""
+    index = pyarrow.array([0] * 2_000, pyarrow.int32())
+    titles = pyarrow.DictionaryArray.from_arrays(index, pyarrow.array(["word " * MB]))
+    texts = [f"A short text, number {number}." for number in range(2_000)]
+    table = pyarrow.table({"text": texts, "title": titles})
+    pyarrow.parquet.write_table(table, folder / "a.parquet")
+    return "a.parquet"
+
+
+def nested_ids(folder: Path) -> str:
+    """Short texts beside a column of ids that are lists of a million equal numbers each."""
+    values = pyarrow.array(np.zeros(60 * MB, np.int8))
+    lists = pyarrow.ListArray.from_arrays(np.arange(0, 60 * MB + 1, MB, np.int32), values)
+    texts = [f"A short text, number {number}." for number in range(60)]
+    table = pyarrow.table({"text": texts, "id": lists})
+    pyarrow.parquet.write_table(table, folder / "a.parquet", compression="zstd")
+    return "a.parquet"
+
+
+@pytest.mark.parametrize(("make", "count"), [(repeated_titles, 2_000), (nested_ids, 60)])
+def test_columns_beside_the_text_take_little_memory(tmp_path, make, count):
+    source = make(tmp_path)
+    assert (tmp_path / source).stat().st_size < 2 * MB
+    options = ("--out", "docs", "--workers", 1)
+    run_within(500 * MB, tmp_path, "corpus", "parquet", source, *options, code=0)
+    assert checked(tmp_path / "docs")["documents"] == count
 
 
 @pytest.mark.parametrize(
@@ -753,6 +786,13 @@ def test_columns_of_other_types(tmp_path, run, refused, name):
         assert accounted(tmp_path / "docs") == 3
 
 
+def test_two_columns_of_one_name_are_refused(tmp_path, refused):
+    column = pyarrow.array([GOOD.decode()])
+    table = pyarrow.Table.from_arrays([column, column], names=["text", "text"])
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert "several columns 'text'" in refused("corpus", "parquet", "a.parquet", "--out", "docs")
+
+
 def test_parquet_that_is_none_is_refused(tmp_path, refused):
     file = io.BytesIO()
     column = [document.text for document in make_documents(100)]
@@ -1006,6 +1046,7 @@ VOCABULARIES = {
     "a token twice": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n",
     "invalid UTF-8": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\xff\xfe\n",
     "nested JSON": b"[" * 100_000,
+    "no [UNK]": b"[PAD]\n[CLS]\n[SEP]\n[MASK]\na\n",
 }
 
 
@@ -1023,6 +1064,38 @@ def test_tokenizer_folders_that_are_none(tmp_path, refused, content):
         (tmp_path / "tok" / "tokenizer.json").write_bytes(content)
     refused("tokenizer", "--load", "tok", "--out", "tokenizer")
     assert not (tmp_path / "tokenizer").exists()
+
+
+def unparseable(description: dict) -> None:
+    description["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+
+
+def large_ids(description: dict) -> None:
+    vocabulary = description["model"]["vocab"]
+    description["model"]["vocab"] = {word: 100 * id for word, id in vocabulary.items()}
+    description["added_tokens"] = [
+        {**token, "id": 100 * token["id"]} for token in description["added_tokens"]
+    ]
+
+
+def equal_ids(description: dict) -> None:
+    description["model"]["vocab"] = dict.fromkeys(description["model"]["vocab"], 0)
+    description["added_tokens"] = []
+
+
+def no_unknown(description: dict) -> None:
+    description["model"]["unk_token"] = "[NOPE]"
+
+
+@pytest.mark.parametrize("edit", [unparseable, large_ids, equal_ids, no_unknown])
+def test_tokenizers_that_cannot_work(tmp_path, refused, docs, vocab, edit):
+    description = json.loads(tokenizer.load(vocab).backend.to_str())
+    edit(description)
+    (tmp_path / "tok").mkdir()
+    (tmp_path / "tok" / "tokenizer.json").write_text(json.dumps(description))
+    error = refused("prepare", docs, "--tokenizer", "tok", "--out", "shards")
+    assert "tokenizer" in error
+    assert not (tmp_path / "shards").exists()
 
 
 @pytest.mark.parametrize(
@@ -1211,6 +1284,40 @@ def test_documents_and_tokenizers_changed_after_their_manifest(tmp_path, run, re
     error = refused("prepare", docs, "--tokenizer", "tok", "--out", "shards2", code=3)
     assert "tokenizer.json" in error
     assert not (tmp_path / "shards2").exists()
+
+
+def strange_documents(folder: Path, texts: pyarrow.Array) -> Path:
+    """A folder whose manifest is true to its file, but not as `electrify corpus` makes them."""
+    name, count = "documents-00000.parquet", len(texts)
+    plain = {field: pyarrow.array(["x"] * count) for field in Document._fields}
+    folder.mkdir()
+    table = pyarrow.table({**plain, "text": texts})
+    pyarrow.parquet.write_table(table, folder / name, store_schema=False)
+    size = (folder / name).stat().st_size
+    file = {"name": name, "bytes": size, "sha256": sha256_of(folder / name)}
+    counts = {"documents": count, "characters": 10 * count}
+    made = {"kind": "documents", "identity": {}, "files": [file], **counts}
+    (folder / "manifest.json").write_text(json.dumps(made))
+    return folder
+
+
+@pytest.mark.parametrize("texts", [pyarrow.array([1, 2]), pyarrow.array(["some text", None])])
+def test_documents_whose_text_is_none(tmp_path, refused, vocab, texts):
+    strange_documents(tmp_path / "docs", texts)
+    for command in [
+        ("prepare", "docs", "--tokenizer", vocab, "--out", "shards"),
+        ("tokenizer", "docs", "--vocab-size", 150, "--out", "tok"),
+        ("show", "docs"),
+    ]:
+        assert "documents-00000.parquet" in refused(*command, code=3)
+
+
+def test_documents_that_unpack_to_gigabytes_are_refused_in_little_memory(tmp_path, vocab):
+    """2 GB of text: one value of 5 MB, 400 times, stored once."""
+    index, values = pyarrow.array([0] * 400, pyarrow.int32()), pyarrow.array(["word " * MB])
+    strange_documents(tmp_path / "docs", pyarrow.DictionaryArray.from_arrays(index, values))
+    for command in (("show", "docs"), ("prepare", "docs", "--tokenizer", vocab, "--out", "s")):
+        run_within(700 * MB, tmp_path, *command, code=3)
 
 
 def test_folders_that_hold_no_documents(tmp_path, run, refused, vocab, shards):

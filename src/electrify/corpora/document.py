@@ -13,6 +13,8 @@ from electrify.errors import DamagedError, UserError
 from electrify.verified import Stamp, stamp_of
 
 ROW_GROUP_CHARACTERS = 4_000_000
+MOST_AT_ONCE = 1 << 28  # bytes that are read, if every row repeats all that its row group holds
+MOST_TEXT = 1 << 26  # bytes in a row group: more than 4 million characters and the largest document
 
 
 class Document(NamedTuple):
@@ -138,7 +140,7 @@ def row_groups(folder: Path) -> list[Slice]:
 def read_parquet(slices: Sequence[Slice]) -> Iterator[Document]:
     """The documents of row groups, in order; what is damaged on disk is an error."""
     pa, pq = _arrow()
-    fields = list(Document._fields)
+    fields = Document._fields
     for path, start, stop, sha256 in slices:
         try:
             _check_unchanged(stamp_of(path, sha256))
@@ -147,15 +149,38 @@ def read_parquet(slices: Sequence[Slice]) -> Iterator[Document]:
                 pq.ParquetFile(opened, page_checksum_verification=True) as file,
             ):
                 groups = range(start, file.metadata.num_row_groups if stop is None else stop)
+                _check_columns(file.schema_arrow)
                 for group in groups:
-                    columns = file.read_row_group(group, columns=fields)
-                    if columns.column_names != fields:
-                        raise ValueError(f"the columns {columns.column_names}, not {fields}")
-                    yield from map(Document._make, zip(*columns.to_pydict().values(), strict=True))
+                    for batch in _batches(file, group):
+                        columns = (batch.column(name).to_pylist() for name in fields)
+                        yield from map(Document._make, zip(*columns, strict=True))
         except (OSError, ValueError) as error:
             raise DamagedError(
                 f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
             ) from error
+
+
+def _check_columns(schema: Any) -> None:
+    for name in Document._fields:
+        if schema.names.count(name) != 1:
+            raise ValueError(f"the columns {schema.names}, not {list(Document._fields)}")
+        if str(kind := schema.field(name).type) not in ("string", "large_string"):
+            raise ValueError(f"column {name!r} holds {kind}, not strings")
+
+
+def _batches(file: Any, group: int) -> Iterator[Any]:
+    """The rows of a row group, so few at a time that memory stays bounded."""
+    size = max(1, file.metadata.row_group(group).total_byte_size)
+    rows = min(1000, max(1, MOST_AT_ONCE // size))
+    total, fields = 0, list(Document._fields)
+    for batch in file.iter_batches(rows, row_groups=[group], columns=fields, use_threads=False):
+        text = batch.column("text")
+        total += text.nbytes
+        if total > MOST_TEXT:
+            raise ValueError(f"more than {MOST_TEXT:,} bytes of text in one row group")
+        if text.null_count:
+            raise ValueError("a document without text")
+        yield batch
 
 
 @lru_cache(maxsize=64)  # a file's row groups are read one after another

@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 from electrify.commit import sha256_of
 from electrify.corpora import archive
 from electrify.corpora.archive import LIMIT, PART
-from electrify.corpora.clean import decode, storable
+from electrify.corpora.clean import decode
+from electrify.corpora.columns import (
+    STRINGS,
+    check_text,
+    columns_to_read,
+    holds,
+    plain_values,
+    text_values,
+)
 from electrify.corpora.document import Document, Part, Slice
 from electrify.corpora.plaintext import Fields
 from electrify.corpora.troubles import TOO_LARGE, missing
@@ -25,6 +33,7 @@ BATCH = 4_000_000  # bytes of text that are unpacked at a time
 # would collect all texts for that, so a few rows are read at a time, in case they are all the same.
 MOST_CODED = 2 * PART
 ROWS_AT_ONCE = 8
+MOST_AT_ONCE = 1 << 28  # bytes of a batch, if every row repeats all that its row group holds
 TIMEOUT = 10.0  # seconds until the Hub must have answered
 
 
@@ -100,7 +109,7 @@ def _row_groups(source: Source, columns: Fields) -> Iterator[_RowGroup]:
         there = file.schema_arrow.names
         if columns.text not in there:
             raise missing(source.name, "column", "--text", columns.text, there)
-        _check_strings(source, columns.text, file.schema_arrow)
+        check_text(source.name, columns.text, file.schema_arrow)
         count = file.metadata.num_row_groups
         for number in range(count):
             group = file.metadata.row_group(number)
@@ -124,21 +133,6 @@ def _unpacked(group: Any, columns: Fields) -> int:
 
 def _stored(group: Any, columns: Fields) -> int:
     return sum(chunk.total_compressed_size for chunk in _chunks(group, columns))
-
-
-def _check_strings(source: Source, column: str, schema: Any) -> None:
-    import pyarrow.types as kinds
-
-    kind = schema.field(column).type
-    kind = kind.value_type if kinds.is_dictionary(kind) else kind
-    fit = ("string", "large_string", "string_view", "binary", "large_binary")
-    if not any(getattr(kinds, f"is_{name}")(kind) for name in fit):
-        texts = [f.name for f in schema if kinds.is_string(f.type) or kinds.is_large_string(f.type)]
-        raise UserError(
-            f"column {column!r} of {source.name} holds no text",
-            got=str(kind),
-            fix=f"give --text and one of: {', '.join(texts)}" if texts else "choose another file",
-        )
 
 
 def _parts(sources: Sequence[Source], columns: Fields) -> Iterator[Part]:
@@ -171,7 +165,7 @@ def _documents(part: Part, columns: Fields, tally: Counter[str]) -> Iterator[Doc
                     columns.id_of(source.name, row, given),
                     decode(text, tally),
                     source.name,
-                    storable(title, Counter()) if isinstance(title, str) else None,
+                    columns.title_of(title),
                 )
 
 
@@ -188,43 +182,27 @@ def _rows(
         sizes = [_unpacked(group, columns) for group in groups]
         stored, unpacked = sum(_stored(group, columns) for group in groups), 0
         most = sum(group.num_rows for group in groups) * BATCH // max(1, sum(sizes))
-        small = max(sizes, default=0) <= MOST_CODED
-        coded = [columns.text] if small else []
+        largest = max([1, *sizes])
+        small = largest <= MOST_CODED
+        read = columns_to_read(file.schema_arrow, columns)
+        coded = [name for name in read if small and holds(file.schema_arrow, name, STRINGS)]
+        rows = 1000 if small else min(ROWS_AT_ONCE, MOST_AT_ONCE // largest)
         batches = parquet(metadata=file.metadata, read_dictionary=coded).iter_batches(
-            batch_size=max(1, min(1000 if small else ROWS_AT_ONCE, most)),
+            batch_size=max(1, min(rows, most)),
             row_groups=list(range(piece.start, stop)),
-            columns=[name for name in file.schema_arrow.names if name in _names(columns)],
+            columns=read,
             use_threads=False,  # the engine has a worker per core already
         )
         for batch in batches:
             table = {name: batch.column(name) for name in batch.schema.names}
-            texts = _texts(table[columns.text])
+            texts = text_values(table[columns.text])
             unpacked += sum(len(text) for text in texts if text is not None)
             archive.refuse_bomb(source.name, unpacked, stored)
             nothing = [None] * len(texts)
-            ids = _plain(table.get(columns.id), nothing)
-            titles = _plain(table.get(columns.title), nothing)
+            ids = plain_values(table.get(columns.id), nothing)
+            titles = plain_values(table.get(columns.title), nothing)
             yield from zip(range(row, row + len(texts)), texts, ids, titles, strict=True)
             row += len(texts)
-
-
-def _texts(column: Any) -> list[bytes | None]:
-    """As bytes: nothing has checked that they are UTF-8. What is stored once is one object."""
-    import pyarrow as pa
-
-    if not pa.types.is_dictionary(column.type):
-        return list(column.cast(pa.large_binary()).to_pylist())
-    used = column.indices.unique().drop_null()
-    values = column.dictionary.take(used).cast(pa.large_binary()).to_pylist()
-    by_place = {None: None, **dict(zip(used.to_pylist(), values, strict=True))}
-    return [by_place[place] for place in column.indices.to_pylist()]
-
-
-def _plain(column: Any, nothing: list[None]) -> Sequence[object]:
-    try:
-        return nothing if column is None else list(column.to_pylist())
-    except UnicodeDecodeError:
-        return nothing
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from electrify.corpora.document import Document, Part, Slice
 from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED, missing
 from electrify.errors import UserError
 
+LONGEST_TITLE = 1_000  # characters
 SOME = 2_000_000  # bytes that a worker cuts off a file at a time
 
 
@@ -233,6 +234,10 @@ class Fields:
             return f"{name}:{row}"
         return f"{name}:{row}:{storable(str(given)[:200], Counter())}"
 
+    def title_of(self, given: object) -> str | None:
+        """A title of a sensible length; documents are held in memory by the thousand."""
+        return storable(given[:LONGEST_TITLE], Counter()) if isinstance(given, str) else None
+
 
 @dataclass(frozen=True)
 class JsonLines(Fields):
@@ -275,12 +280,11 @@ class JsonLines(Fields):
             elif len(text) > LIMIT:
                 tally[TOO_LARGE] += 1
             else:
-                title = record.get(self.title)
                 yield Document(
                     self.id_of(name, row, record.get(self.id)),
                     storable(text, tally),
                     name,
-                    storable(title, Counter()) if isinstance(title, str) else None,
+                    self.title_of(record.get(self.title)),
                 )
 
     def _refuse_if_none_has_text(self, files: Sequence[tuple[Path, str]]) -> None:

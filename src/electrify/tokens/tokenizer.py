@@ -166,9 +166,31 @@ def finished(backend: Tokenizer, names: Mapping[str, str]) -> LoadedTokenizer:
         backend.post_processor = _template(backend, names)
     backend.encode_special_tokens = True  # "[SEP]" in a text is three words, as officially
     ids: dict[str, Any] = {role: backend.token_to_id(name) for role, name in names.items()}
-    fingerprint = hashlib.sha256(backend.to_str().encode()).hexdigest()
+    description = backend.to_str()
+    _check_ids(backend, json.loads(description)["model"])
+    fingerprint = hashlib.sha256(description.encode()).hexdigest()
     special = SpecialIds(ids["pad"], ids["cls"], ids["sep"], ids["mask"], ids.get("unk"))
     return LoadedTokenizer(backend, names, special, fingerprint)
+
+
+def _check_ids(backend: Tokenizer, model: Mapping[str, Any]) -> None:
+    """Refuse ids that a model has no embedding for, and words that have no id."""
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        largest = max(vocabulary.values())
+        raise UserError(
+            "the ids of the tokenizer must be 0, 1, 2, … without gaps or repeats",
+            got=f"{len(vocabulary):,} tokens, the largest id is {largest:,}",
+            fix="number the tokens of its vocabulary from 0, or train one with `electrify "
+            "tokenizer`",
+        )
+    unknown = model.get("unk_token")
+    if model.get("type") in ("WordPiece", "WordLevel") and unknown not in vocabulary:
+        raise UserError(
+            "the tokenizer has no token for unknown words",
+            got=f"no {unknown} among {len(vocabulary):,} tokens",
+            fix=f"add {unknown} to the vocabulary, or train one with `electrify tokenizer`",
+        )
 
 
 def _template(backend: Tokenizer, names: Mapping[str, str]) -> processors.TemplateProcessing:
@@ -215,7 +237,9 @@ def _check_unchanged(folder: Path) -> None:
 def _from_json(path: Path, config: Mapping[str, Any]) -> LoadedTokenizer:
     try:
         backend = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more precise
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # nothing more precise; a panic of Rust is no Exception
         raise UserError(
             f"{path} is not a tokenizer", got=str(error)[:200], fix="give a tokenizer.json"
         ) from error
