@@ -241,3 +241,22 @@ def test_threads_keep_the_order_and_pass_errors_on():
     made.words = np.array([])
     with pytest.raises(ValueError, match="cannot be empty"):
         list(ahead(batches, range(3), 2))
+
+
+@pytest.mark.parametrize(("examples", "length"), [(1, 1), (16, 1), (17, 2), (160, 10)])
+def test_the_length_is_that_of_an_epoch(examples, length):
+    tokenizer = from_vocabulary(SHIFTED)
+    made = Made(tokenizer, examples)
+    batches = Batches(made, tokenizer, MASKING, 16, 3)
+    assert len(batches) == length
+    for step in range(length):
+        batches[step]
+    assert set(made.asked) == set(range(examples))
+
+
+def test_a_data_loader_goes_through_an_epoch(shards):
+    batches = opened(shards)
+    loaded = list(torch.utils.data.DataLoader(batches, batch_size=None))
+    assert len(loaded) == len(batches)
+    for step in (0, len(batches) - 1):
+        assert np.array_equal(loaded[step].ids_BL, batches[step].ids_BL)

@@ -227,7 +227,10 @@ def test_a_budget_of_time_becomes_steps(nursery, recipe, shards, tmp_path):
     steps = identity["recipe"]["run"]["steps"]
     assert checkpoint.stored(tmp_path / "run" / "checkpoints")[0].step == steps
     assert "budget 3s, its steps took " in (tmp_path / "log").read_text()
+    first = (tmp_path / "log").read_text().splitlines()[0]
+    assert first == "time budget 3 s: measuring the time of a step for about 1 s"
     assert nursery.run(*command, log=tmp_path / "log") == 0, "again: the same steps"
+    assert (tmp_path / "log").read_text().count("measuring") == 1
     assert nursery.run(*command, "--optimizer.lr", 0.5, log=tmp_path / "log") == 2
     assert nursery.run(*command[:-2], log=tmp_path / "log") == 2, "without the budget"
 

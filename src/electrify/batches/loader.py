@@ -42,7 +42,11 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """The batches of a run: `batches[k]`, for any k."""
+    """The batches of a run: `batches[k]`, for any k, epoch after epoch.
+
+    Its length is that of one epoch, which `DataLoader(batches, batch_size=None)` goes through. The
+    last batch of an epoch may hold the first examples of the next one.
+    """
 
     def __init__(
         self,
@@ -62,6 +66,9 @@ class Batches:
         self.examples, self.special, self.masking = examples, tokenizer.special, masking
         self.batch_size, self.seed, self.shuffled = batch_size, seed, shuffled
         self._begins_word = begins_word(tokenizer) if masking.whole_words else None
+
+    def __len__(self) -> int:
+        return -(-len(self.examples) // self.batch_size)
 
     def __getitem__(self, step: int) -> Batch:
         rows_B = np.arange(self.batch_size, dtype=np.int64)

@@ -43,7 +43,7 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
     """
     begin, scale = time.monotonic(), run.engine.scale_state()
     cpu_begin = time.process_time()
-    one_step = _seconds_of_a_step(run, min(seconds * TO_MEASURE, MOST_TO_MEASURE)) * OVERHEAD
+    one_step = _seconds_of_a_step(run, _seconds_to_measure(seconds)) * OVERHEAD
     cpu_share = (time.process_time() - cpu_begin) / max(time.monotonic() - begin, 1e-9)
     one_evaluation = _seconds_of_evaluation(run) if recipe.run.eval_every else 0.0
     run.optimizer.state.clear()
@@ -90,6 +90,16 @@ def cause_of_few_steps(choice: Choice, cpu_share: float) -> str:
     if cpu_share < BUSY:
         return f"other programs use the CPU, this run got {cpu_share:.0%} of its threads' time"
     return "for this machine take a smaller recipe, or a longer --budget"
+
+
+def announcement(seconds: float) -> str:
+    """What a run with a budget does before anything else is printed."""
+    about = duration(max(1.0, _seconds_to_measure(seconds)))
+    return f"time budget {duration(seconds)}: measuring the time of a step for about {about}"
+
+
+def _seconds_to_measure(seconds: float) -> float:
+    return min(seconds * TO_MEASURE, MOST_TO_MEASURE)
 
 
 def _seconds_of_a_step(run: Training, seconds: float) -> float:

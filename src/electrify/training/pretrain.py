@@ -14,7 +14,7 @@ from electrify.progress import duration
 from electrify.recipe import Recipe, check, only_recipe
 from electrify.training import checkpoint
 from electrify.training.bands import Metrics, sizes_of, verdict
-from electrify.training.budget import SET_BY_BUDGET, fit_to_budget
+from electrify.training.budget import SET_BY_BUDGET, announcement, fit_to_budget
 from electrify.training.checkpoint import Policy, Writer
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine
@@ -67,6 +67,8 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     with watching(stop), ExitStack() as stack:
         stack.callback(engine.close)
         engine.first_then_others(lambda: _lock(folder, stack))
+        if settings.budget and engine.first and not folder.begun:
+            print(announcement(seconds_of(settings.budget, "--budget")), flush=True)
         assembled = _assembled(settings, engine, folder, stop, stack)
         if assembled is None:
             return _code(stop.why(), engine)
