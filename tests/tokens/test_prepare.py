@@ -231,3 +231,10 @@ def test_hash_seed_locale_and_time_zone_change_nothing(docs, vocab, tmp_path, el
         )  # fmt: skip
         outs.append(digests(out))
     assert outs[0] == outs[1]
+
+
+def test_the_packed_layout_says_what_it_does(docs, vocab, tmp_path, capsys):
+    made(docs, vocab, tmp_path / "packed", layout="packed")
+    assert "attention crosses the documents" in capsys.readouterr().out
+    made(docs, vocab, tmp_path / "electra")
+    assert "attention crosses" not in capsys.readouterr().out

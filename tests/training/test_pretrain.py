@@ -15,6 +15,7 @@ from tests.training.nursery import Nursery, wait_for
 
 from electrify.lock import hold
 from electrify.recipe import load
+from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards
 from electrify.training import checkpoint
 from electrify.training.folder import RunFolder
@@ -730,3 +731,11 @@ def test_uploads_go_where_they_are_told(nursery, recipe, shards, tmp_path):
     newest = sorted(there.rglob("manifest.json"))[-1].parent
     assert newest.name == "step-00000020"
     assert checkpoint.faults(newest) == []
+
+
+def test_packed_shards_are_named(nursery, recipe, docs, vocab, tmp_path):
+    data, log = tmp_path / "packed", tmp_path / "log"
+    prepare(Prepare((docs,), str(vocab), data, length=32, layout="packed", workers="1"))
+    command = ("pretrain", recipe, "--data", data, "--out", tmp_path / "run", "--run.steps", 1)
+    assert nursery.run(*command, log=log) == 0, log.read_text()
+    assert "note: layout packed: attention crosses the documents" in log.read_text()

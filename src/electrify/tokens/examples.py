@@ -8,12 +8,18 @@ With overflow "carry" no token is lost: what does not fit begins the next exampl
 electra layout does what google-research/electra build_pretraining_dataset.py does, draw by draw.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Layout = Literal["electra", "pairs", "packed"]
 Overflow = Literal["carry", "drop"]
+
+NOTES = {
+    "packed": "layout packed: attention crosses the documents of an example, and every document "
+    "after the first has segment 1",
+}
+"""What a user should know about a layout."""
 
 ONE_SEGMENT = 0.1  # share of examples with all text in the first segment
 SHORT_TARGET = 0.05  # share of examples that aim at a random shorter length
@@ -177,3 +183,9 @@ def packed(
             free -= len(pieces[-1]) + 2
     if pieces:
         yield frame.documents(pieces)
+
+
+def notes(manifest: Mapping[str, Any]) -> list[str]:
+    """What a user should know about the examples of a folder of shards."""
+    layout = manifest.get("identity", {}).get("settings", {}).get("layout")
+    return [f"note: {NOTES[layout]}"] if layout in NOTES else []

@@ -49,7 +49,7 @@ class Prepare:
     """The most tokens an example has, special tokens included."""
     layout: Layout = "electra"
     """electra: two segments of adjacent text. pairs: two random lines of a document. packed: whole
-    documents one after another."""
+    documents one after another; attention crosses them, and all after the first have segment 1."""
     overflow: Overflow = "carry"
     """What does not fit begins the next example (carry), or is lost as officially (drop)."""
     validation: float = 0.01
@@ -266,6 +266,8 @@ def report(manifest: dict[str, Any]) -> None:
             f"{split['unknown_tokens'] / max(1, split['tokens']):.3%}",
         )
     Console().print(table)
+    for note in examples.notes(manifest):
+        print(note)
     for name in ("train", "validation"):
         if not manifest["splits"][name]["examples"]:
             print(f"note: there are no {name} examples; the corpus is small, or its share is 0")

@@ -12,6 +12,7 @@ from electrify.config import check_least
 from electrify.errors import EXIT_INTERRUPTED, DamagedError
 from electrify.progress import duration
 from electrify.recipe import Recipe, check, only_recipe
+from electrify.tokens.examples import notes
 from electrify.training import checkpoint
 from electrify.training.bands import Metrics, sizes_of, verdict
 from electrify.training.budget import SET_BY_BUDGET, announcement, fit_to_budget
@@ -332,6 +333,7 @@ def _summary(recipe: Recipe, run: Training, objective: Objective, start: int) ->
             f"note: the rate rises for {recipe.optimizer.warmup:,} steps, which is longer than "
             "the run (--optimizer.warmup)"
         )
+    lines += notes(run.task.batches.examples.manifest)
     if run.held_out is None:
         lines.append("note: too few validation examples, so nothing is measured on held-out text")
     lines += [f"note: not shared: {note}" for note in objective.notes]
