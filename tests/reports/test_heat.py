@@ -25,11 +25,13 @@ from electrify.reports.heat import (
     examples_of_run,
     heat_css,
     heat_html,
+    judged,
     left_out,
     verdict,
 )
 from electrify.reports.pair import load_pair
 from electrify.reports.spelling import encodable
+from electrify.reports.threshold import Threshold
 from electrify.tokens.show import visible
 from electrify.training.trained import load_trained
 
@@ -318,7 +320,8 @@ def test_examples_of_a_run_are_those_it_is_evaluated_on(run):
     inputs = task.tensors(task.batches[0])
     with torch.no_grad():
         _, sums = loaded.objective.model(inputs, totals_of(inputs))
-    shown = [counts(tokens) for tokens in examples_of_run(run, task.batch_size)]
+    found, _ = examples_of_run(run, task.batch_size)
+    shown = [counts(judged(tokens, Threshold(0.5))) for tokens in found]
     assert len(shown) == task.batch_size
     assert sum(one["tokens"] for one in shown) == sums["tokens"]
     assert sum(one["caught"] + one["missed"] for one in shown) == sums["replaced"] > 0

@@ -132,6 +132,7 @@ def metrics(sums: dict[str, Tensor], batches: int = 1) -> dict[str, float]:
     }
     if "tokens" not in number:
         return rates
+    threshold, false_alarm_rate = threshold_at_rate(sums["replaced_bins"], sums["original_bins"])
     return rates | {
         "discriminator_loss": number["discriminator_loss"] / batches,
         "replaced_rate": _share(number["replaced"], number["tokens"]),
@@ -139,11 +140,24 @@ def metrics(sums: dict[str, Tensor], batches: int = 1) -> dict[str, float]:
         "precision": _share(number["found"], number["said_replaced"]),
         "recall": _share(number["found"], number["replaced"]),
         "auc": area_under_curve(sums["replaced_bins"], sums["original_bins"]),
+        "threshold": threshold,
+        "false_alarm_rate": false_alarm_rate,
     }
 
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole else float("nan")
+
+
+def threshold_at_rate(replaced_K: Tensor, original_K: Tensor) -> tuple[float, float]:
+    """The probability from which on as many tokens are flagged as were replaced, to half a bin.
+
+    With it comes the share of original tokens that are flagged.
+    """
+    flagged_K = (replaced_K + original_K).flip(0).cumsum(0).flip(0)  # from each bin upwards
+    best = int((flagged_K - replaced_K.sum()).abs().argmin())
+    alarms = _share(float(original_K[best:].sum()), float(original_K.sum()))
+    return (best / BINS, alarms) if float(replaced_K.sum()) else (float("nan"), float("nan"))
 
 
 def area_under_curve(replaced_K: Tensor, original_K: Tensor) -> float:

@@ -24,11 +24,9 @@ from electrify.models.rtd import corrupt as put_in
 from electrify.reports.examples import Example, examples, held_out
 from electrify.reports.pair import LoadedPair, sampled, suspicion
 from electrify.reports.spelling import Piece, encodable, on_one_line, speller
+from electrify.reports.threshold import HALF, Threshold, of_run
 from electrify.tokens.show import plural, visible
 from electrify.training.trained import load_trained
-
-THRESHOLD = 0.5
-"""From which probability on a token is said to be replaced."""
 
 
 class Token(NamedTuple):
@@ -43,6 +41,8 @@ class Token(NamedTuple):
     """Whether it was; None if nobody knows, as of a text that was typed in."""
     before: str = ""
     """What stands between the token before and this one: spaces, and what the tokenizer drops."""
+    threshold: float = HALF
+    """From which probability on it is flagged."""
 
 
 class Verdict(NamedTuple):
@@ -66,7 +66,7 @@ VERDICTS = {
 
 def verdict(token: Token) -> Verdict:
     """What became of a token."""
-    return VERDICTS[token.replaced, token.probability >= THRESHOLD]
+    return VERDICTS[token.replaced, token.probability >= token.threshold]
 
 
 def counts(tokens: Sequence[Token]) -> dict[str, int]:
@@ -123,7 +123,7 @@ def detect(pair: LoadedPair, text: str) -> list[Token]:
         return []
     inputs = _inputs(encoding)
     suspicion_L = suspicion(pair.discriminator, inputs.ids_BL, inputs)[0].tolist()
-    return [
+    tokens = [
         Token(
             text[place.start : place.stop],
             "",
@@ -133,6 +133,13 @@ def detect(pair: LoadedPair, text: str) -> list[Token]:
         )
         for place in _trimmed(places, text)
     ]
+    return judged(tokens, pair.threshold)
+
+
+def judged(tokens: Sequence[Token], threshold: Threshold) -> list[Token]:
+    """The tokens of one text with the probability from which on they are flagged."""
+    lowest = threshold.of([token.probability for token in tokens])
+    return [token._replace(threshold=lowest) for token in tokens]
 
 
 def corrupt(pair: LoadedPair, text: str, rate: float, seed: int) -> list[Token]:
@@ -164,7 +171,7 @@ def corrupt(pair: LoadedPair, text: str, rate: float, seed: int) -> list[Token]:
         if replaced or (tokens and tokens[-1].replaced):
             before = _space(before, pieces[0], tokens[-1].text if tokens else "", now)
         tokens.append(Token(now, shown if replaced else "", probability, replaced, before))
-    return tokens
+    return judged(tokens, pair.threshold)
 
 
 _NEEDS_GENERATOR = "give the folder of an `electrify export`, which holds both networks"
@@ -187,16 +194,18 @@ def left_out(pair: LoadedPair, text: str) -> list[str]:
     return [f"the text is cut: {count:,} tokens, of which the model reads the first {room:,}"]
 
 
-def examples_of_run(run: Path, count: int) -> list[list[Token]]:
-    """The first held-out examples of a run, through its newest whole checkpoint."""
+def examples_of_run(run: Path, count: int) -> tuple[list[list[Token]], Threshold]:
+    """The first validation examples of a run, by its newest intact checkpoint."""
     loaded = load_trained(run)
     task = held_out(run, loaded)
     numbers = range(min(count, len(task.batches.examples)))
     spell = speller(loaded.tokenizer)
-    return [tokens_of(example, spell) for example in examples(loaded, task, numbers)]
+    threshold = of_run(run, loaded.step)
+    found = examples(loaded, task, numbers)
+    return [tokens_of(example, spell, threshold) for example in found], threshold
 
 
-def tokens_of(example: Example, spell: Callable[[int], Piece]) -> list[Token]:
+def tokens_of(example: Example, spell: Callable[[int], Piece], threshold: Threshold) -> list[Token]:
     """An example as tokens; [CLS] and [SEP] are among them, as the model sees them."""
     if example.suspicion_L is None:
         raise UserError(
@@ -218,7 +227,7 @@ def tokens_of(example: Example, spell: Callable[[int], Piece]) -> list[Token]:
                 " " if piece.begins_word and tokens else "",
             )
         )
-    return tokens
+    return judged(tokens, threshold)
 
 
 class _Place(NamedTuple):
@@ -349,7 +358,7 @@ def as_json(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> dict[str, A
         "model": pair.name,
         "notes": [*pair.notes, *left_out(pair, text)],
         "counts": counts(tokens),
-        "said": counted(tokens),
+        "said": f"{counted(tokens)}; {pair.threshold}",
         "tokens": [
             {
                 **token._asdict(),

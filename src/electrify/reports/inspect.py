@@ -77,10 +77,11 @@ def _print(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
     console = Console(soft_wrap=True, highlight=False)
     if not console.is_terminal or console.no_color:
         print("\n".join(table(tokens)))
+        print(pair.threshold, file=sys.stderr)
         return
     console.print(coloured(tokens))
     console.print()
-    for line in summary(tokens):
+    for line in [*summary(tokens), Text(str(pair.threshold), "dim")]:
         console.print(line)
 
 
@@ -142,7 +143,7 @@ def page(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> str:
         style=asset("inspector.css") + asset("heat.css"),
         model=escape(visible(pair.name)),
         heat=heat_html(tokens),
-        counted=escape(counted(tokens)),
+        counted=escape(f"{counted(tokens)}; {pair.threshold}"),
         notable=f'<ul class="notable">{notable}</ul>' if notable else "",
         notes="".join(f'<p class="note">{escape(visible(note))}</p>' for note in notes),
     )

@@ -19,6 +19,7 @@ from electrify.models.mlm import predict
 from electrify.models.pair import LABELS
 from electrify.models.rtd import Weights, replaced_logits
 from electrify.recipe import Recipe
+from electrify.reports.threshold import Threshold, of_metrics, of_run
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import ROLES, LoadedTokenizer
 from electrify.training.folder import RunFolder
@@ -38,6 +39,8 @@ class LoadedPair(NamedTuple):
     """How the generator is sampled."""
     notes: tuple[str, ...] = ()
     """In words: what one should know before one believes it."""
+    threshold: Threshold = Threshold()
+    """Which tokens count as replaced."""
 
 
 @torch.no_grad()
@@ -118,6 +121,7 @@ def _of_run(run: Path) -> LoadedPair:
         networks["discriminator"],
         networks["generator"],
         weights_of(loaded.recipe),
+        threshold=of_run(run, loaded.step),
     )
 
 
@@ -140,7 +144,16 @@ def _of_folders(name: str, discriminator: str, beside: Path | None) -> LoadedPai
         if generator.config.vocab_size != network.config.vocab_size:
             notes.append(f"{beside} has another vocabulary, so it cannot corrupt texts")
             generator = None
-    return LoadedPair(name, tokenizer, encoder.longest_text, network, generator, notes=tuple(notes))
+    threshold = of_metrics(getattr(network.config, "replaced_token_detection", None) or {})
+    return LoadedPair(
+        name,
+        tokenizer,
+        encoder.longest_text,
+        network,
+        generator,
+        notes=tuple(notes),
+        threshold=threshold,
+    )
 
 
 def _kind_of(encoder: Encoder) -> tuple[Any, list[str]]:

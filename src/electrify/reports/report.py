@@ -117,17 +117,21 @@ def _examples(run: Run, count: int) -> list[Html]:
     if not count or not run.detects:
         return []
     try:
-        found = examples_of_run(run.path, count)
+        found, threshold = examples_of_run(run.path, count)
     except (UserError, OSError) as error:  # a run that goes on may prune what is being read
         why = error.what if isinstance(error, UserError) else f"{error}"
         return [paragraph(text(f"No examples can be shown: {why}."))]
-    return [paragraph(text(HOW_TO_READ)), *map(_heat, found)]
+    said = str(threshold)
+    return [
+        paragraph(text(f"{HOW_TO_READ} {said[0].upper()}{said[1:]}.")),
+        *map(_heat, found),
+    ]
 
 
 HOW_TO_READ = (
     "Held-out text in which the generator filled the masked places. The stronger the colour, the "
     "likelier the discriminator thinks that a token was replaced; point at a token for its number. "
-    "From 50 % on it counts as found: ✓ replaced and caught, ✗ replaced and missed, ! false alarm."
+    "✓ replaced and flagged (caught), ✗ replaced and missed, ! false alarm."
 )
 
 

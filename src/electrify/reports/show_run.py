@@ -15,6 +15,7 @@ from electrify.tokens.show import Show, chosen, visible
 if TYPE_CHECKING:  # they import torch, which --help and other folders can do without
     from electrify.reports.examples import Example
     from electrify.reports.spelling import Piece
+    from electrify.reports.threshold import Threshold
 
     Spell = Callable[[int], Piece]
 
@@ -33,21 +34,22 @@ def _show_run(settings: Show) -> None:
     check_least(settings, count=1)
     from electrify.reports.examples import examples, held_out
     from electrify.reports.spelling import speller
+    from electrify.reports.threshold import of_run
     from electrify.training.trained import load_trained
 
     loaded = load_trained(settings.folder)
     task = held_out(settings.folder, loaded)
     numbers = chosen(settings, len(task.batches.examples))
-    spell = speller(loaded.tokenizer)
+    spell, threshold = speller(loaded.tokenizer), of_run(settings.folder, loaded.step)
     console = Console(soft_wrap=True, highlight=False)
     console.print(Text(f"{settings.folder}: step {loaded.step:,}, held-out examples\n", "dim"))
     for example in examples(loaded, task, numbers):
-        for line in lines(example, spell, settings.ids):
+        for line in lines(example, spell, threshold, settings.ids):
             console.print(line)
         console.print()
 
 
-def lines(example: "Example", spell: "Spell", ids: bool) -> list[Text]:
+def lines(example: "Example", spell: "Spell", threshold: "Threshold", ids: bool) -> list[Text]:
     """An example: original, masked, sampled, labels and predictions."""
     heading = f"example {example.number:,} · {len(example.ids_L)} tokens"
     rows = {"original": example.ids_L, "masked": example.masked_L, "sampled": example.filled_L}
@@ -57,7 +59,7 @@ def lines(example: "Example", spell: "Spell", ids: bool) -> list[Text]:
         made.append(_row(name, ids_L.tolist(), marked_L.tolist(), spell))
         if ids:
             made.append(Text(f"{'':<10}{ids_L.tolist()}", "dim"))
-    return [*made, *_judged(example, spell)]
+    return [*made, *_judged(example, spell, threshold)]
 
 
 def _row(name: str, ids: Sequence[int], marked: Sequence[bool], spell: "Spell") -> Text:
@@ -69,19 +71,19 @@ def _row(name: str, ids: Sequence[int], marked: Sequence[bool], spell: "Spell") 
     return text
 
 
-def _judged(example: "Example", spell: "Spell") -> list[Text]:
+def _judged(example: "Example", spell: "Spell", threshold: "Threshold") -> list[Text]:
     """Each place that was chosen or suspected; then the counts."""
-    from electrify.reports.heat import THRESHOLD, counted, percent, tokens_of, verdict
+    from electrify.reports.heat import counted, percent, tokens_of, verdict
     from electrify.reports.spelling import on_one_line
 
     def cell(token: int) -> str:
         return on_one_line(spell(int(token)).text)
 
     judged = example.suspicion_L is not None
-    tokens = tokens_of(example, spell) if judged else []
+    tokens = tokens_of(example, spell, threshold) if judged else []
     shown_L = example.chosen_L.copy()
     if example.suspicion_L is not None:
-        shown_L |= example.suspicion_L >= THRESHOLD
+        shown_L |= [token.probability >= token.threshold for token in tokens]
     columns = ["place", "original", "masked", "sampled", "label"]
     rows = []
     for place in compress(range(len(shown_L)), shown_L):
@@ -96,7 +98,7 @@ def _judged(example: "Example", spell: "Spell") -> list[Text]:
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     made = [Text("  ".join(map(str.ljust, row, widths)).rstrip()) for row in (columns, *rows)]
     made[0].stylize("dim")
-    return [*made, *([Text(counted(tokens), "dim")] if judged else [])]
+    return [*made, *([Text(f"{counted(tokens)}; {threshold}", "dim")] if judged else [])]
 
 
 def _verify(settings: Show) -> None:
