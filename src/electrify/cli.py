@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -177,9 +178,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        if error.errno not in SYSTEM_FAULTS:
+        known = _gone() if error.errno == errno.ENOENT else _system_error(error)
+        if known is None:
             raise
-        print(f"error: {_system_error(error)}", file=sys.stderr)
+        print(f"error: {known}", file=sys.stderr)
         return EXIT_USER
 
 
@@ -197,6 +199,8 @@ def _run(arguments: list[str]) -> int:
         from electrify.config import unknown
 
         raise unknown(f"electrify {name}", name, COMMANDS, "command")
+    if gone := _gone():
+        raise gone  # libraries abort the process when they look for files there
     command = COMMANDS[name]
     as_json = command.json and "--json" in rest
     if as_json:
@@ -344,8 +348,22 @@ SYSTEM_FAULTS = {
 }
 
 
-def _system_error(error: OSError) -> UserError:
-    what = SYSTEM_FAULTS[error.errno or 0]
+def _gone() -> UserError | None:
+    """The error for a working directory that was deleted, if it was."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return UserError(
+            "the working directory does not exist any more",
+            got=os.environ.get("PWD", "a deleted folder"),
+            fix="cd to a folder that exists, then run the same command again",
+        )
+    return None
+
+
+def _system_error(error: OSError) -> UserError | None:
+    if (what := SYSTEM_FAULTS.get(error.errno or 0)) is None:
+        return None
     return UserError(
         what,
         got=f"{error}",

@@ -67,10 +67,11 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
 
 
-def _damaged(path: Path, got: str) -> DamagedError:
+def damaged(path: Path, got: str) -> DamagedError:
+    """The error for a file that is not as we wrote it."""
     return DamagedError(
         f"{path} is damaged", got=got, fix="build the folder again, or restore the file"
     )
@@ -122,6 +123,13 @@ _OF_KIND: dict[str, dict[str, Kind]] = {
 }
 
 
+def checked_json(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    """The content of a JSON file that we wrote, whose values are of some kinds."""
+    content: dict[str, Any] = read_json(path)
+    _check(path, content, kinds)
+    return content
+
+
 def checked_manifest(path: Path) -> dict[str, Any]:
     """A manifest that has what all of its kind have, and names no file outside its folder."""
     manifest: dict[str, Any] = read_json(path)
@@ -133,21 +141,21 @@ def checked_manifest(path: Path) -> dict[str, Any]:
             _check(path, entry, _SHARD)
         name = PurePosixPath(entry["name"])
         if name.is_absolute() or ".." in name.parts:
-            raise _damaged(path, f"a file outside the folder: {name}")
+            raise damaged(path, f"a file outside the folder: {name}")
     return manifest
 
 
 def _check(path: Path, content: Any, kinds: Mapping[str, Kind]) -> None:
     """Check the values under dotted names; a table comes before what is inside it."""
     if not isinstance(content, dict):
-        raise _damaged(path, f"{type(content).__name__} where an object should be")
+        raise damaged(path, f"{type(content).__name__} where an object should be")
     for name, kind in kinds.items():
         *tables, key = name.split(".")
         inner = content
         for table in tables:
             inner = inner[table]
         if not kind.fits(inner.get(key)):
-            raise _damaged(path, f"{name}: {inner.get(key)!r:.100}, which is not {kind.words}")
+            raise damaged(path, f"{name}: {inner.get(key)!r:.100}, which is not {kind.words}")
 
 
 def sha256_of(path: Path) -> str:

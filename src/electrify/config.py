@@ -24,13 +24,19 @@ def read(kind: type[Settings], path: Path, required: Any = MISSING) -> Settings:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}", got=str(error), fix="check the path") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also integers of thousands of digits
         raise UserError(f"{path} is not TOML", got=str(error), fix="repair that line") from error
     return fill(kind, table, path.name, required)
 
 
 def fill(kind: type[Settings], table: Mapping[str, Any], place: str, required: Any) -> Settings:
     """Settings from a table of values; `place` names it in errors."""
+    if not isinstance(table, Mapping):
+        raise UserError(
+            f"{place} is not a table of settings",
+            got=shown(table),
+            fix=f"write [{place.rpartition(': ')[2]}] and its settings below, one a line",
+        )
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
     for name in table:

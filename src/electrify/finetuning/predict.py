@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from electrify.commit import committed, read_json
+from electrify.commit import TABLE, checked_json, committed, damaged
 from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.finetuning.encoder import load_network, open_encoder
@@ -121,7 +121,11 @@ def _remembered(settings: Predict, named: Columns) -> Columns | None:
     path = settings.model / "result.json"
     if named.text or named.pair or not path.exists():
         return None
-    return Columns(**read_json(path)["columns"])
+    columns = checked_json(path, {"columns": TABLE})["columns"]
+    texts = {name: columns.get(name, "") for name in Columns._fields}
+    if not all(isinstance(name, str) for name in texts.values()):
+        raise damaged(path, f"columns: {columns!r:.100}, which are not names")
+    return Columns(**texts)
 
 
 def _present(known: Columns | None, table: Table, named: Columns) -> Columns:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electrify.commit import read_json
+from electrify.commit import checked_manifest, damaged, read_json
 from electrify.finetuning.stats import bounds, bounds_are
 from electrify.reports import plots
 from electrify.reports.page import Html, Key, Section, figure, name, paragraph, table, text
@@ -37,16 +37,35 @@ class Tuned(NamedTuple):
 def is_tuned(folder: Path) -> bool:
     """Whether a folder is a finished `electrify finetune`."""
     manifest = folder / "manifest.json"
-    return manifest.is_file() and read_json(manifest).get("kind") == "fine-tuned model"
+    return manifest.is_file() and checked_manifest(manifest)["kind"] == "fine-tuned model"
 
 
 def read_tuned(folder: Path, label: str) -> Tuned:
     """The result of a folder."""
     files = ("result.json", "manifest.json")
     sources = [read_source(folder, file)[1] for file in files]
-    identity = read_json(folder / "manifest.json")["identity"]
+    identity = checked_manifest(folder / "manifest.json")["identity"]
     result: dict[str, Any] = read_json(folder / "result.json")
-    return Tuned(label, result, (identity["train"], identity["dev"]), sources)
+    try:
+        tuned = Tuned(label, result, (identity["train"], identity["dev"]), sources)
+        _check(tuned)
+    except (*DAMAGE, StopIteration) as error:
+        raise damaged(folder / "result.json", f"{error!r:.200}") from error
+    return tuned
+
+
+DAMAGE = (AttributeError, KeyError, TypeError, ValueError)
+
+
+def _check(one: Tuned) -> None:
+    """Read once all that is shown later, so that damage is found before anything is written."""
+    text(f"{one.result['train']['rows']:,} {one.result['model']}")
+    for metric, mean in one.result["mean"].items():
+        float(mean) + float(one.result["std"][metric])
+    if not isinstance(one.result["seeds"], list) or not one.scores:
+        raise ValueError("seeds without scores")
+    [bool(seed["degenerate"]) for seed in one.result["seeds"] if "scores" in seed]
+    float(sum(one.scores))
 
 
 def tuned_section(found: Sequence[Tuned]) -> Section:

@@ -21,11 +21,13 @@ from typing import Any, NamedTuple
 from electrify import config
 from electrify.build import versions
 from electrify.commit import (
+    TABLE,
+    TEXT,
+    checked_json,
     committed,
     differences,
     flat,
     json_bytes,
-    read_json,
     read_manifest,
     sha256_of,
     write_json,
@@ -41,6 +43,13 @@ from electrify.training.precision import Asked
 WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
 # What may change between two starts of a run: none of it moves a weight.
 FREE = {"log_every", "eval_every", "eval_batches", "save_every", "keep_last", "keep_percent"}
+
+
+_ABOUT = {
+    **dict.fromkeys(("identity", "identity.recipe", "identity.data", "made_with"), TABLE),
+    **dict.fromkeys(("shards", "shards.identity", "shards.splits"), TABLE),
+    "data": TEXT,
+}
 
 
 class RunFolder(NamedTuple):
@@ -73,8 +82,7 @@ class RunFolder(NamedTuple):
                 got="a folder without run.json" if self.path.is_dir() else "no such folder",
                 fix="give the --out of an `electrify pretrain`",
             )
-        about: dict[str, Any] = read_json(file)
-        return about
+        return checked_json(file, _ABOUT)
 
     @property
     def recipe(self) -> Recipe:

@@ -14,6 +14,7 @@ from electrify.errors import EXIT_INTERRUPTED, UserError
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 MARGIN = 30.0
 """Seconds before the limit at which a run has stopped: schedulers kill on the second."""
+LONGEST = 100 * 365 * 86_400.0  # seconds; "inf" and "nan" are numbers to Python, too
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -81,7 +82,7 @@ def seconds_of(text: str, setting: str) -> float:
                 number = ""
             else:
                 number += character
-        if number or total <= 0:
+        if number or not 0 < total <= LONGEST:
             raise ValueError
     except ValueError:
         raise UserError(f"{setting} is no time", got=text, fix="45m, 1h30m, 90s or 2d") from None

@@ -73,7 +73,7 @@ def open_place(url: str) -> tuple[Any, str]:
             got=mask(f"{url} ({error})"),
             fix=f"pip install {package}" if package else "install the package named above",
         ) from error
-    except ValueError as error:
+    except (AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
             "nothing known can be uploaded there",
             got=mask(f"{url} ({error})"),
