@@ -8,7 +8,7 @@ import pytest
 from electrify.corpora.document import documents_at
 from electrify.errors import UserError
 from electrify.package_task import PackageTask, write_task
-from electrify.tokens.prepare import split_of
+from electrify.tokens.splits import split_of
 from tests.conftest import make_documents, write_documents
 
 SMALL = PackageTask(packages=3, train=5, dev=4)

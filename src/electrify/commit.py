@@ -97,6 +97,16 @@ COUNTS = Kind(
 )
 # Text that several examples share makes what was dropped negative.
 NUMBER = Kind("a whole number", lambda value: type(value) is int and abs(value) < MOST)
+PARTS = Kind(
+    "documents and their shares for validation and test",
+    lambda value: (
+        value is None
+        or (
+            isinstance(value, dict)
+            and all(type(value.get(k)) in (int, float) for k in ("documents", "validation", "test"))
+        )
+    ),
+)
 
 _MANIFEST = {"kind": TEXT, "identity": TABLE, "files": LIST}
 _FILE = {"name": TEXT, "bytes": COUNT, "sha256": TEXT}
@@ -113,6 +123,7 @@ _OF_KIND: dict[str, dict[str, Kind]] = {
         "identity.settings.length": COUNT,
         "identity.tokenizer": TABLE,
         "identity.tokenizer.vocab_size": COUNT,
+        "held_out_parts": PARTS,
         "splits": TABLE,
         **{
             f"splits.{split}{key}": kind

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from electrify.commit import committed, read_manifest
 from electrify.corpora.document import documents_at
 from electrify.errors import UserError
-from electrify.tokens.prepare import Prepare, split_of
+from electrify.tokens.prepare import Prepare
+from electrify.tokens.splits import split_of
 
 SHORTEST = 80
 """Characters that a text has at least: shorter ones say nothing."""

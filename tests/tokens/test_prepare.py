@@ -6,19 +6,21 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-from tests.conftest import make_documents, write_documents
+from tests.conftest import WORDS, make_documents, write_documents
 
 from electrify.corpora.document import Document, read_parquet, row_groups
 from electrify.errors import UserError
 from electrify.tokens import tokenizer
 from electrify.tokens.encoder import Encoder
-from electrify.tokens.prepare import Prepare, prepare, split_of
-from electrify.tokens.store import SPLITS, Shards
+from electrify.tokens.prepare import Prepare, prepare
+from electrify.tokens.splits import SPLITS, split_of, splits_for
+from electrify.tokens.store import Shards
 
 
 @pytest.fixture(autouse=True)
@@ -106,15 +108,80 @@ def test_adding_documents_moves_none_between_splits_and_equal_texts_stay_togethe
     assert [split_of(text, 0.1, 0.05) for text in reversed(texts)] == splits[::-1]
 
 
+def novels(count: int, lines: int, seed: int = 0) -> list[Document]:
+    """Long documents of numbered lines, so that it can be told where each line went."""
+    rng = Random(seed)
+    return [
+        Document(
+            f"{seed}-{number}",
+            "\n".join(
+                f"{seed} {number} {line} {' '.join(rng.choices(WORDS, k=12))}"
+                for line in range(lines)
+            ),
+            "made up",
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 67])
+@pytest.mark.parametrize("shares", [(0.01, 0.01), (0.3, 0.0), (0.05, 0.2)])
+def test_few_long_documents_give_every_split_its_share(count, shares):
+    documents = [document.text for document in novels(count, 300)]
+    splits = splits_for(documents, *shares)
+    lines: dict[str, list[str]] = {name: [] for name in SPLITS}
+    for text in documents:
+        for name, piece in splits.of(text):
+            assert piece in text
+            lines[name] += piece.splitlines()
+    assert sorted(chain(*lines.values())) == sorted("\n".join(documents).splitlines())
+    for name, share in zip(SPLITS[1:], shares, strict=True):
+        there = len(lines[name]) / (300 * count)
+        assert there >= 0.2 * share
+        assert bool(there) == bool(share)
+    assert len(lines["train"]) >= 0.2 * 300 * count
+
+
+def test_documents_without_line_ends_are_cut_at_spaces():
+    text = " ".join(f"word{number}" for number in range(10_000))
+    pieces = splits_for([text], 0.1, 0.1).of(text)
+    assert [name for name, _ in pieces] == list(SPLITS)
+    assert "".join(piece for _, piece in pieces) == text
+    assert all(piece.split()[0] in text.split() for _, piece in pieces)
+
+
+def test_ordinary_corpora_are_split_by_whole_documents():
+    texts = [document.text for document in make_documents(1_000)]
+    splits = splits_for(texts, 0.05, 0.05)
+    assert splits.parts is None
+    assert all(splits.of(text) == [(split_of(text, 0.05, 0.05), text)] for text in texts)
+
+
+def test_few_documents_are_prepared_alike_by_any_number_of_workers(tmp_path, vocab, capsys):
+    docs = write_documents(tmp_path / "docs", novels(6, 200), per_file=2)
+    one = made(docs, vocab, tmp_path / "one", length=32)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "few documents, so the ends of" in said
+    assert digests(made(docs, vocab, tmp_path / "two", length=32, workers="2")) == digests(one)
+    manifest = Shards(one).manifest
+    assert manifest["held_out_parts"]["validation"] > 0
+    assert manifest["splits"]["validation"]["examples"] > 0
+    assert manifest["splits"]["test"]["examples"] > 0
+    none = Shards(made(docs, vocab, tmp_path / "none", validation=0, test=0)).manifest
+    assert not none["splits"]["validation"]["documents"]
+    assert "held_out_parts" not in none
+
+
 def test_a_documents_examples_do_not_depend_on_the_others(tmp_path, vocab):
     documents = make_documents(30)
     alone = write_documents(tmp_path / "alone", documents[7:8])
     together = write_documents(tmp_path / "together", documents)
-    of_one = {split: examples(made(alone, vocab, tmp_path / "a"), split) for split in SPLITS}
-    of_all = {split: examples(made(together, vocab, tmp_path / "b"), split) for split in SPLITS}
-    (split,) = [split for split in SPLITS if of_one[split]]
-    begin = of_all[split].index(of_one[split][0])
-    assert of_all[split][begin : begin + len(of_one[split])] == of_one[split]
+    of_one, of_all = (
+        examples(made(docs, vocab, tmp_path / name, validation=0, test=0), "train")
+        for docs, name in ((alone, "a"), (together, "b"))
+    )
+    begin = of_all.index(of_one[0])
+    assert of_all[begin : begin + len(of_one)] == of_one
 
 
 def test_seeds_differ_and_repeat(docs, vocab, tmp_path):

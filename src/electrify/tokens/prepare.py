@@ -1,7 +1,6 @@
 """Documents to token shards: `electrify prepare`."""
 
 import gc
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +26,14 @@ from electrify.progress import progress
 from electrify.tokens import examples, store, tokenizer
 from electrify.tokens.encoder import Encoder
 from electrify.tokens.examples import Example, Frame, Layout, Overflow
+from electrify.tokens.splits import (
+    SPLITS,
+    Parts,
+    Splits,
+    may_be_too_few,
+    number_of,
+    splits_for,
+)
 
 ROW_GROUPS_PER_SHARD = 4  # of 4 million characters each: shards of a few million tokens
 SHORTEST_LENGTH = 8
@@ -53,7 +60,7 @@ class Prepare:
     overflow: Overflow = "carry"
     """What does not fit begins the next example (carry), or is lost as officially (drop)."""
     validation: float = 0.01
-    """Share of documents held out for evaluation during training."""
+    """Share of documents held out for evaluation during training; of few documents, their ends."""
     test: float = 0.01
     """Share of documents held out for the end."""
     seed: int = 0
@@ -70,6 +77,7 @@ class Job:
     tokenizer_json: str
     special: tokenizer.SpecialIds
     vocab_size: int
+    splits: Splits
 
 
 @dataclass
@@ -100,8 +108,10 @@ def prepare(settings: Prepare) -> dict[str, Any]:
     saved = tokenizer.save(
         loaded, settings.out / "tokenizer", max(512, settings.length), within=settings.out
     )
-    job = Job(settings, loaded.backend.to_str(), loaded.special, loaded.vocab_size)
     groups = [group for folder in settings.docs for group in row_groups(folder)]
+    documents = sum(description["documents"] for description in inputs)
+    splits = _splits(settings, groups, documents)
+    job = Job(settings, loaded.backend.to_str(), loaded.special, loaded.vocab_size, splits)
     parts = [
         tuple(groups[start : start + ROW_GROUPS_PER_SHARD])
         for start in range(0, len(groups), ROW_GROUPS_PER_SHARD)
@@ -113,7 +123,7 @@ def prepare(settings: Prepare) -> dict[str, Any]:
             records.append(record)
             tokens += sum(entry["tokens"] for entry in record["files"])
             update(len(records) / len(parts), f"{tokens / 1e6:,.1f} M tokens")
-    summary = _summary(records, settings)
+    summary = {**_held_out(splits.parts), **_summary(records, settings)}
     manifest = build.finish({**summary, "files": [*saved, *summary["files"]]})
     report(manifest)
     return manifest
@@ -149,6 +159,22 @@ def _deciding(settings: Prepare) -> dict[str, Any]:
     return {k: v for k, v in table.items() if k not in ("docs", "tokenizer", "out", "workers")}
 
 
+def _splits(settings: Prepare, groups: Sequence[Slice], documents: int) -> Splits:
+    """How to split the text; of few documents, after a look at how much each split would get."""
+    shares = settings.validation, settings.test
+    if not may_be_too_few(documents, *shares):
+        return Splits(*shares)
+    return splits_for((document.text for document in read_parquet(groups)), *shares)
+
+
+def _held_out(parts: Parts | None) -> dict[str, Any]:
+    """What the manifest says of parts that were held out, if there are any."""
+    if parts is None:
+        return {}
+    told = {name: getattr(parts, name) for name in ("documents", "validation", "test")}
+    return {"held_out_parts": told}
+
+
 def _make_shards(job: Job, part: Sequence[Slice], index: int, out: Path) -> Record:
     with without_collection():
         splits = split_examples(job, read_parquet(part))
@@ -180,36 +206,22 @@ def split_examples(job: Job, documents: Iterator[Document]) -> dict[str, Split]:
     settings = job.settings
     encoder = _encoder(job.tokenizer_json)
     frame = Frame(job.special.cls, job.special.sep)
-    splits = {name: Split() for name in store.SPLITS}
-    waiting: dict[str, list[list[list[int]]]] = {name: [] for name in store.SPLITS}
+    splits = {name: Split() for name in SPLITS}
+    waiting: dict[str, list[list[list[int]]]] = {name: [] for name in SPLITS}
     for document in documents:
-        name = split_of(document.text, settings.validation, settings.test)
-        lines = encoder.lines(document.text)
-        splits[name].documents += 1
-        splits[name].text_tokens += sum(map(len, lines))
-        if settings.layout == "packed":
-            waiting[name].append(lines)
-        else:
+        for name, text in job.splits.of(document.text):
+            lines = encoder.lines(text)
+            splits[name].documents += 1
+            splits[name].text_tokens += sum(map(len, lines))
+            if settings.layout == "packed":
+                waiting[name].append(lines)
+                continue
             build = examples.electra if settings.layout == "electra" else examples.pairs
-            rng = Random(_number(document.text, f"examples {settings.seed}"))
+            rng = Random(number_of(text, f"examples {settings.seed}"))
             splits[name].examples += build(lines, settings.length, rng, frame, settings.overflow)
     for name, texts in waiting.items():
         splits[name].examples += examples.packed(texts, settings.length, frame)
     return splits
-
-
-def split_of(text: str, validation: float, test: float) -> str:
-    """Where a document belongs: a function of its text, so equal texts are never on two sides."""
-    place = _number(text, "split") / 2**64
-    if place < test:
-        return "test"
-    return "validation" if place < test + validation else "train"
-
-
-def _number(text: str, purpose: str) -> int:
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
-    digest.update(b"\0" + purpose.encode())
-    return int.from_bytes(digest.digest(), "big")
 
 
 @lru_cache(maxsize=1)
@@ -240,7 +252,7 @@ def _count(
 def _summary(records: list[Record], settings: Prepare) -> dict[str, Any]:
     """The manifest's account of all parts: their files, and what was counted in each split."""
     counts: dict[str, dict[str, Any]] = {}
-    for name in store.SPLITS:
+    for name in SPLITS:
         parts = [record["counts"][name] for record in records]
         lengths = np.zeros(settings.length + 1, dtype=np.int64)
         for part in parts:
@@ -268,6 +280,13 @@ def report(manifest: dict[str, Any]) -> None:
     Console().print(table)
     for note in examples.notes(manifest):
         print(note)
+    if parts := manifest.get("held_out_parts"):
+        ends = [f"{parts[name]:.2%} for {name}" for name in ("validation", "test") if parts[name]]
+        print(
+            f"note: few documents, so the ends of {parts['documents']:,} of them are held out: "
+            f"{' and '.join(ends)}"
+        )
     for name in ("train", "validation"):
         if not manifest["splits"][name]["examples"]:
-            print(f"note: there are no {name} examples; the corpus is small, or its share is 0")
+            fix = "add text" if name == "train" else "give a larger --validation, or add text"
+            print(f"note: there are no {name} examples; {fix}")

@@ -22,9 +22,9 @@ from electrify.commit import fault_of, read_manifest
 from electrify.errors import DamagedError, UserError
 from electrify.tokens import tokenizer
 from electrify.tokens.examples import Example
+from electrify.tokens.splits import SPLITS
 from electrify.verified import Verified, stamp_of
 
-SPLITS = ("train", "validation", "test")
 LONGEST_HEADER = 1 << 20
 _DTYPES: dict[str, np.dtype[Any]] = {
     "U16": np.dtype("<u2"),

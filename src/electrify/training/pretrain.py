@@ -335,7 +335,9 @@ def _summary(recipe: Recipe, run: Training, objective: Objective, start: int) ->
         )
     lines += notes(run.task.batches.examples.manifest)
     if run.held_out is None:
-        lines.append("note: too few validation examples, so nothing is measured on held-out text")
+        lines.append(
+            "note: too few validation examples to evaluate on; prepare with a larger --validation"
+        )
     lines += [f"note: not shared: {note}" for note in objective.notes]
     return "\n".join(lines)
 
