@@ -12,6 +12,8 @@ import pytest
 import zstandard
 
 from electrify.corpora import archive, plaintext
+from electrify.corpora.clean import Filters
+from electrify.corpora.corpus import Corpus, corpus
 from electrify.corpora.document import Document
 from electrify.corpora.plaintext import OTHER_JSON, JsonLines, Text, fold_lines
 from electrify.corpora.troubles import CUT, REPAIRED, TRUNCATED
@@ -291,3 +293,27 @@ def test_large_json_lines_are_cut_and_numbered_alike(tmp_path, monkeypatch):
     monkeypatch.setattr(plaintext, "PART", 2000)
     assert read(JsonLines(), tmp_path) == whole
     assert whole[0][-1].id == "a.jsonl:500"
+
+
+SENTENCE = "He said nothing for a while. "
+BOOK = "\n\n".join(SENTENCE * (1 + number % 12) for number in range(300))
+ARTICLES = "\n\n".join("\n".join([SENTENCE * 9] * 4) for _ in range(300))
+
+
+@pytest.mark.parametrize(
+    ("text", "reader", "filters", "said"),
+    [
+        (BOOK, Text(), Filters(), ["fewer than 400 characters", "--split file"]),
+        (BOOK, Text(), Filters(min_chars=200), ["of the text was left out", "--split file"]),
+        (BOOK, Text(split="file"), Filters(), []),
+        (ARTICLES, Text(), Filters(min_chars=200), []),
+        (SENTENCE, Text(), Filters(), []),
+    ],
+)
+def test_paragraphs_taken_for_documents_are_noticed(tmp_path, capsys, text, reader, filters, said):
+    (tmp_path / "a.txt").write_text(text)
+    source = str(tmp_path / "a.txt")
+    corpus(Corpus((source,), tmp_path / "docs", reader, filters, workers="1"))
+    out = capsys.readouterr().out
+    assert all(words in out for words in said)
+    assert ("--split" in out) == bool(said)

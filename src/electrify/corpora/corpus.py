@@ -28,6 +28,8 @@ from electrify.commit import read_manifest
 from electrify.corpora.archive import fingerprint
 from electrify.corpora.clean import Filters, reason_to_drop, repaired, tidy
 from electrify.corpora.document import (
+    SHORT,
+    Advises,
     Document,
     KnowsItsSources,
     Part,
@@ -147,7 +149,16 @@ def corpus(settings: Corpus) -> dict[str, Any]:
         raise
     manifest = build.finish(_summary(read, made))
     report(settings.out, manifest)
+    if isinstance(settings.reader, Advises) and (note := settings.reader.advice(_total_read(read))):
+        print(f"note: {note}")
     return manifest
+
+
+def _total_read(records: Sequence[Record]) -> Counter[str]:
+    total = Counter[str]()
+    for record in records:
+        total.update(record.get("read", {}))  # parts of an earlier version do not say
+    return total
 
 
 def _fingerprints(reader: Reader, sources: Sequence[str]) -> list[dict[str, Any]]:
@@ -211,13 +222,16 @@ def _read_all(build: Build, settings: Corpus, pool: Executor, name: str) -> list
 def _read(reader: Reader, filters: Filters, name: str, part: Part, index: int, out: Path) -> Record:
     """One part's documents, tidied and filtered, written as they come."""
     tally = Counter(part.troubles)
-    measured, keys = Counter[str](), bytearray()
+    measured, read, keys = Counter[str](), Counter[str](), bytearray()
 
     def kept() -> Iterator[Document]:
         for document in reader.documents(part, tally):
             text = repaired(tidy(document.text)) if filters.repair else tidy(document.text)
+            size = len(text)
+            read.update({"documents": 1, "short": int(size < SHORT), "characters": size})
             if reason := reason_to_drop(text, filters):
                 tally[reason] += 1
+                read["dropped"] += size
                 continue
             measured.update(_size(text))
             keys.extend(key_of(text) if name == STAGED else b"")
@@ -227,7 +241,8 @@ def _read(reader: Reader, filters: Filters, name: str, part: Part, index: int, o
     if keys:
         entry = committed_file(out, KEYS.format(index), lambda path: path.write_bytes(keys))
         record["files"].append(entry)
-    return {**record, **_measures(measured), "dropped": dict(sorted(tally.items()))}
+    dropped = dict(sorted(tally.items()))
+    return {**record, **_measures(measured), "dropped": dropped, "read": dict(read)}
 
 
 def _written(out: Path, name: str, documents: Iterator[Document]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from electrify.errors import DamagedError, UserError
 from electrify.verified import Stamp, stamp_of
 
 ROW_GROUP_CHARACTERS = 4_000_000
+SHORT = 400  # characters: a paragraph rather than a document
 MOST_AT_ONCE = 1 << 28  # bytes that are read, if every row repeats all that its row group holds
 MOST_TEXT = 1 << 26  # bytes in a row group: more than 4 million characters and the largest document
 
@@ -75,6 +76,18 @@ class KnowsItsSources(Protocol):
 
     def fingerprints(self, sources: Sequence[Path]) -> list[dict[str, Any]]:
         """What identifies the sources: name and version, size or hash."""
+        ...
+
+
+@runtime_checkable
+class Advises(Protocol):
+    """A reader that can tell from what was read whether its options suit the sources."""
+
+    def advice(self, read: Mapping[str, int]) -> str | None:
+        """What to tell the user, if anything; `read` counts what was read, before any filter.
+
+        Keys: documents, short (fewer than SHORT characters), characters, dropped (characters).
+        """
         ...
 
 

@@ -4,7 +4,7 @@ import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 from electrify.corpora import archive
 from electrify.corpora.archive import LIMIT, PART, Truncated, packed
 from electrify.corpora.clean import decode, storable
-from electrify.corpora.document import Document, Part, Slice
+from electrify.corpora.document import SHORT, Document, Part, Slice
 from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED, missing
 from electrify.errors import UserError
 
+FEW, NOTABLE = 100, 0.05  # documents, too few to advise on; share of the text
 LONGEST_TITLE = 1_000  # characters
 SOME = 2_000_000  # bytes that a worker cuts off a file at a time
 
@@ -184,6 +185,19 @@ class Text:
                         tally[TOO_LARGE] += 1
                     elif text := decode(unit, tally).strip():
                         yield Document(f"{name}:{number}", text, name)
+
+    def advice(self, read: Mapping[str, int]) -> str | None:
+        """Say so if blank lines seem to separate paragraphs rather than documents."""
+        mostly_short = 2 * read["short"] > read["documents"]
+        lost = read["dropped"] / max(1, read["characters"])
+        if self.split != "blank" or read["documents"] < FEW or not (mostly_short or lost > NOTABLE):
+            return None
+        found = [f"most documents have fewer than {SHORT} characters"] if mostly_short else []
+        found += [f"{lost:.0%} of the text was left out"] if lost > NOTABLE else []
+        return (
+            f"split at blank lines into {read['documents']:,} documents; {' and '.join(found)}; "
+            "if a file is one document (a book, an article), use --split file"
+        )
 
 
 def _text_chunks(path: Path, at: Callable[[int], None] | None) -> Iterator[Chunk]:
