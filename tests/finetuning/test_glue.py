@@ -431,3 +431,18 @@ def test_for_scripts_there_is_json(done, encoder_folder, glue_folder, capsys):
     assert cli.main(["glue", "compare", str(done), str(done), "--json"]) == 0
     [first, *_] = json.loads(capsys.readouterr().out)
     assert first["difference"] == 0
+
+
+def test_which_head_a_job_starts_from_is_part_of_what_it_is(encoder_folder, glue_folder, tmp_path):
+    def job(**how):
+        settings = Glue(model=str(encoder_folder), data=glue_folder, out=tmp_path, length=32, **how)
+        [one] = planned(settings, settings.model, ["cola"], [0])
+        return one
+
+    assert "init_head" not in job().identity["plan"]  # the official head is always new
+    assert job(head="own").identity["plan"]["init_head"] == "new"
+    kept = job(head="own", init_head="pretrained")
+    assert kept.preset == "paper, head own, init head pretrained, length 32"
+    assert "init_head" not in kept.identity["plan"]  # as of jobs made before there was a choice
+    with pytest.raises(UserError, match="--init-head pretrained needs"):
+        job(init_head="pretrained")

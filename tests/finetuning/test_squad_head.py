@@ -117,3 +117,15 @@ def test_every_part_learns_and_rates_fall_with_depth(encoder, batch, name):
     scale = layer_scale(model, 0.5, "intended")
     rates = {scale(parameter): parameter for parameter, _ in model.named_parameters()}
     assert set(rates) == {1.0, 0.5, 0.25, 0.125}  # the head, two layers, the tables
+
+
+def test_a_model_of_three_labels_gets_a_start_and_an_end(encoder_folder, tmp_path):
+    import json
+    import shutil
+
+    folder = shutil.copytree(encoder_folder, tmp_path / "three")
+    config = json.loads((folder / "config.json").read_text())
+    labels = {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
+    (folder / "config.json").write_text(json.dumps(config | labels))
+    model = HEADS["simple"].build(open_encoder(str(folder)), 0)
+    assert model.network.qa_outputs.out_features == 2

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from electrify.errors import UserError
-from electrify.finetuning.encoder import encode, load_network, open_encoder
+from electrify.finetuning.encoder import encode, new_network, open_encoder
 from electrify.finetuning.head import Examples
 from electrify.finetuning.own_data import Columns
 from electrify.finetuning.own_task import Problem, fields_of, prepare
@@ -224,7 +224,7 @@ def test_the_loss_is_that_of_first_tokens_alone(encoder_folder, tmp_path):
     assert batch.labels_BL.tolist() == wanted
     from transformers import AutoModelForTokenClassification
 
-    network = load_network(AutoModelForTokenClassification, str(encoder_folder), **fields_of(problem)).eval()  # fmt: skip
+    network = new_network(AutoModelForTokenClassification, str(encoder_folder), **fields_of(problem)).eval()  # fmt: skip
     loss, sums = Tagger(network)(batch, Examples(2.0))
     theirs = network(batch.ids_BL, attention_mask=batch.attention_BL, labels=batch.labels_BL).loss
     torch.testing.assert_close(loss, theirs)

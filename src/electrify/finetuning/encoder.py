@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from electrify.commit import sha256_of
 from electrify.errors import UserError
+from electrify.finetuning.options import InitHead
 from electrify.models.fast import quicken
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of loading and saving
@@ -84,10 +85,31 @@ def open_encoder(source: str) -> Encoder:
     return Encoder(source, config, tokenizer)
 
 
-def load_network(kind: Any, source: str, **fields: Any) -> Any:
-    """A network of one of transformers' Auto classes, in float32; new parts follow torch's seed."""
+def load_network(kind: Any, source: str) -> Any:
+    """Load a complete network of one of transformers' Auto classes, its head included."""
+    network, loaded = quietly_loaded(kind, source, ignore_mismatched_sizes=True)
+    _refuse(_absent(loaded), source, f"its {type(network).__name__}")
+    quicken(network)
+    return network
+
+
+def new_network(kind: Any, source: str, init_head: InitHead = "new", **fields: Any) -> Any:
+    """Load a pre-trained encoder and put a new head on it, drawn by torch's seed.
+
+    Everything outside the base model is drawn, whatever weights `source` has for it: the
+    `classifier` of an exported discriminator fits any binary task, but it was trained to find
+    replaced tokens. Weights inside the base model that `source` lacks (BERT's pooler, which
+    discriminators do not have) are drawn as well; a released model's pooler is loaded.
+    `init_head="pretrained"` keeps whatever fits by name and shape.
+    """
     network, loaded = quietly_loaded(kind, source, ignore_mismatched_sizes=True, **fields)
-    _check_body(network, loaded, source)
+    _check_encoder(network, loaded, source)
+    if init_head == "new":
+        prefix, absent = f"{network.base_model_prefix}.", _absent(loaded)
+        drawn = kind.from_config(network.config, dtype=torch.float32).state_dict()
+        for name, tensor in network.state_dict().items():
+            if not name.startswith(prefix) or name in absent:
+                tensor.copy_(drawn[name])
     quicken(network)
     return network
 
@@ -111,22 +133,32 @@ def quietly_loaded(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str
     return network, loaded
 
 
-def _check_body(network: Any, loaded: dict[str, Any], source: str) -> None:
+def _absent(loaded: dict[str, Any]) -> set[str]:
+    """Return the names of the weights that are missing or have another shape."""
+    return {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
+
+
+def _check_encoder(network: Any, loaded: dict[str, Any], source: str) -> None:
     """Heads may be new; an encoder whose own weights are new is one that nobody trained."""
     prefix = f"{network.base_model_prefix}." if network.base_model is not network else ""
-    names = [*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])]
-    new = sorted(name for name in names if name.startswith(prefix) and "pooler" not in name)
-    if new:
+    inside = {name for name in _absent(loaded) if name.startswith(prefix)}
+    _refuse({name for name in inside if "pooler" not in name}, source, "its encoder")
+
+
+def _refuse(absent: set[str], source: str, what: str) -> None:
+    if absent:
         raise UserError(
-            f"{source} lacks weights of its encoder",
-            got=f"no {new[0]} of the right size, and {len(new) - 1} more",
+            f"{source} lacks weights of {what}",
+            got=f"no {min(absent)} of the right size, and {len(absent) - 1} more",
             fix="give a complete model; config.json and model.safetensors must belong together",
         )
 
 
 def load_body(source: str) -> Any:
     """An encoder without heads, and without a pooler where it can do without."""
-    body = load_network(AutoModel, source)
+    body, loaded = quietly_loaded(AutoModel, source, ignore_mismatched_sizes=True)
+    _check_encoder(body, loaded, source)
+    quicken(body)
     if getattr(body, "pooler", None) is not None:
         body.pooler = None
     return body

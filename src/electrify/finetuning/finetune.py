@@ -23,7 +23,13 @@ from electrify.build import Build, committed_file
 from electrify.commit import read_json, sha256_of, write_json
 from electrify.config import check_least, to_dict, to_toml
 from electrify.errors import GuardError, UserError
-from electrify.finetuning.encoder import Encoder, fingerprint, load_network, open_encoder
+from electrify.finetuning.encoder import (
+    Encoder,
+    fingerprint,
+    load_network,
+    new_network,
+    open_encoder,
+)
 from electrify.finetuning.fit import check_fit, fit, forget, outputs
 from electrify.finetuning.options import Finetune
 from electrify.finetuning.own_data import Columns
@@ -94,6 +100,8 @@ def _identity(settings: Finetune) -> dict[str, Any]:
     chosen = to_dict(settings)
     for name in ("model", "train", "dev", "out", "device"):
         del chosen[name]
+    if settings.init_head == "pretrained":  # what was always done before there was a choice
+        del chosen["init_head"]
     files = {"train": sha256_of(settings.train), "dev": sha256_of(settings.dev)}
     return {"settings": chosen, "model": fingerprint(settings.model), **files}
 
@@ -140,6 +148,7 @@ def _make(
         "labels": list(problem.labels),
         "columns": found.columns._asdict(),
         "model": settings.model,
+        "init_head": settings.init_head,
         "length": most,
         "train": _about(settings.train, train),
         "dev": _about(settings.dev, dev),
@@ -184,7 +193,9 @@ def _one_seed(work: Work, seed: int, told: Any) -> dict[str, Any]:
     problem, settings = work.problem, work.settings
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = load_network(AUTO[problem.kind], settings.model, **fields_of(problem))
+        network = new_network(
+            AUTO[problem.kind], settings.model, settings.init_head, **fields_of(problem)
+        )
     model: Any = MODELS[problem.kind](network)
     train = work.train
     try:

@@ -124,6 +124,12 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
             got=f"{settings.length}",
             fix=f"give 8 … {encoder.longest}",
         )
+    if settings.init_head == "pretrained" and (settings.head or preset.head) == "official":
+        raise UserError(
+            "--init-head pretrained needs the architecture's own head",
+            got="the official head, which no model comes with",
+            fix="add --head own",
+        )
     of_fit = ("lr", "epochs", "batch_size", "layer_decay", "precision")
     given = {name: getattr(settings, name) for name in of_fit}
     changes = {name: value for name, value in given.items() if value is not None}
@@ -147,7 +153,7 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
     for name, seed in wanted:
         how = plan(
             preset, TASKS[name], encoder.config.hidden_size, settings.length, changes, settings.head
-        )._replace(starts_from=chains.get(name, ""))
+        )._replace(starts_from=chains.get(name, ""), init_head=settings.init_head)
         start = settings.out / "jobs" / f"{how.starts_from}-0" / "model.safetensors"
         job = Job(
             model,

@@ -24,7 +24,7 @@ from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import (
     Encoder,
     load_body,
-    load_network,
+    new_network,
     open_encoder,
 )
 from electrify.finetuning.fit import fit, forget, outputs
@@ -74,12 +74,15 @@ class Job(NamedTuple):
 
 def identified(job: Job, model: str, data: Mapping[str, str]) -> Job:
     """A job that carries its identity; the fingerprints are those of its encoder and its files."""
+    plan = {**job.plan._asdict(), "fit": vars(job.plan.fit)}
+    if job.plan.head == "official" or job.plan.init_head == "pretrained":
+        del plan["init_head"]  # as before there was a choice: own heads were kept
     known = {
         "source": job.model,  # where the model is found again; the fingerprint says what it is
         "model": model,
         "data": data,
         "preset": job.preset,
-        "plan": {**job.plan._asdict(), "fit": vars(job.plan.fit)},
+        "plan": plan,
         "train_limit": job.train_limit,
     }
     return job._replace(identity=known)
@@ -162,8 +165,11 @@ def build_model(job: Job, task: GlueTask) -> Head:
                 body, outputs_wanted, kind_of(task), job.plan.reduction, seed=job.seed
             )
         else:
-            network = load_network(
-                AutoModelForSequenceClassification, job.model, num_labels=outputs_wanted
+            network = new_network(
+                AutoModelForSequenceClassification,
+                job.model,
+                job.plan.init_head,
+                num_labels=outputs_wanted,
             )
             model = OwnHead(network, kind_of(task), job.plan.reduction)
     if job.starts_from is not None:

@@ -10,6 +10,7 @@ from electrify.training.layers import Kind as LayerKind
 
 PresetName = Literal["paper", "official-code", "seed-003", "seed-004"]
 HeadKind = Literal["official", "own"]
+InitHead = Literal["new", "pretrained"]
 Reduction = Literal["sum", "mean"]
 """Of the losses of a batch."""
 
@@ -54,6 +55,8 @@ class Tuning:
     """Known settings; what a result was made with is shown beside it."""
     head: HeadKind | None = None
     """official: dropout and a linear layer on [CLS]; own: the architecture's."""
+    init_head: InitHead = "new"
+    """new: draw the head by the seed; pretrained: keep the model's weights that fit an own head."""
     lr: float | None = None
     """Peak learning rate in place of the preset's."""
     epochs: float | None = None
@@ -185,6 +188,8 @@ class Finetune:
     """Of the new head, the order of examples and dropout."""
     seeds: int = 1
     """How many seeds, from --seed on; the best on the development file is kept."""
+    init_head: InitHead = "new"
+    """new: draw the head by the seed; pretrained: keep the model's weights that fit it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto: CUDA if there is one, else the CPU."""
     fit: tyro.conf.OmitArgPrefixes[Fit] = field(default_factory=Fit)

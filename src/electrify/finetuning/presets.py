@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from electrify.finetuning.options import Fit, HeadKind, Reduction
+from electrify.finetuning.options import Fit, HeadKind, InitHead, Reduction
 from electrify.finetuning.reading import AVERAGES, Aggregate, AverageName, Reading
 from electrify.finetuning.tasks import GlueTask
 
@@ -139,6 +139,8 @@ class Plan(NamedTuple):
     doubled: bool
     starts_from: str = ""
     """The task whose model it starts from; empty: the encoder itself."""
+    init_head: InitHead = "new"
+    """Whether an own head is drawn by the seed or keeps the model's weights that fit."""
 
 
 def plan(

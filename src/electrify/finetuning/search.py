@@ -27,6 +27,8 @@ SPACE: dict[str, tuple[Any, ...]] = {
     "batch_size": (16, 32),
 }
 """What is tried: the rate within bounds, the others from a list."""
+FIXED = ("preset", "head", "init_head", "length", "precision", "train_limit", "from_mnli")
+"""What stays as given, for the command that confirms the best trial."""
 
 
 def search(settings: Search) -> None:
@@ -52,7 +54,7 @@ def search(settings: Search) -> None:
     flags = " ".join(f"--{k.replace('_', '-')} {v:g}" for k, v in best.params.items())
     fixed = " ".join(
         f"--{name.replace('_', '-')} {value}"
-        for name in ("preset", "head", "length", "precision", "train_limit", "from_mnli")
+        for name in FIXED
         if (value := getattr(settings, name))
     )
     print(f"best of {settings.trials}: {best.value:.4f}, trial {best.number}")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, gelu
 from transformers import AutoModelForQuestionAnswering
 
-from electrify.finetuning.encoder import Encoder, load_body, load_network
+from electrify.finetuning.encoder import Encoder, load_body, new_network
 from electrify.finetuning.head import Examples
 from electrify.finetuning.squad_windows import Asked
 from electrify.models.inputs import call
@@ -182,7 +182,8 @@ def _candidates(
 
 def _simple(encoder: Encoder, seed: int) -> SimpleSpans:
     torch.manual_seed(seed)
-    return SimpleSpans(load_network(AutoModelForQuestionAnswering, encoder.source))
+    # two labels: a score as the start and one as the end, whatever the model was trained for
+    return SimpleSpans(new_network(AutoModelForQuestionAnswering, encoder.source, num_labels=2))
 
 
 def _joint(encoder: Encoder, seed: int) -> JointSpans:

@@ -1,0 +1,105 @@
+"""A fine-tuning head is drawn by the seed, whatever head the pre-trained model has."""
+
+from functools import cache
+
+import pytest
+import torch
+from tests.models.test_architectures import WORKING, each
+from tests.models.tiny import VOCABULARY, tiny_recipe
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES as ANSWERING,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFYING,
+)
+
+from electrify.errors import UserError
+from electrify.finetuning.encoder import load_network, new_network
+from electrify.models.export import own_tensors
+from electrify.models.pair import build_pair
+
+MARK = 7.0
+"""The value of every weight of the exported head, which no draw gives."""
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    """Return a function that exports an architecture's discriminator with a marked head."""
+
+    @cache
+    def exported(architecture):
+        network = build_pair(tiny_recipe(architecture), VOCABULARY).discriminator
+        for name, parameter in network.named_parameters():
+            if not name.startswith(f"{network.base_model_prefix}."):
+                torch.nn.init.constant_(parameter, MARK)
+        folder = tmp_path_factory.mktemp(architecture) / "discriminator"
+        network.save_pretrained(folder, state_dict=own_tensors(network))
+        return str(folder), network.state_dict()
+
+    return exported
+
+
+def opened(kind, folder, seed, labels, **how):
+    torch.manual_seed(seed)
+    return new_network(kind, folder, num_labels=labels, **how)
+
+
+def check_drawn(kind, folder, exported, labels):
+    first, again, other = (opened(kind, folder, seed, labels).state_dict() for seed in (1, 1, 2))
+    prefix = f"{opened(kind, folder, 1, labels).base_model_prefix}."
+    heads = [name for name in first if not name.startswith(prefix)]
+    assert heads
+    for name, tensor in first.items():
+        assert torch.equal(tensor, again[name]), name
+        if name in heads:
+            assert not (tensor == MARK).any(), f"{name} is the exported head's"
+            if tensor.ndim > 1:
+                assert not torch.equal(tensor, other[name]), f"{name} is the same for all seeds"
+        elif name in exported:
+            assert torch.equal(tensor, exported[name]), f"{name} was not loaded"
+
+
+@pytest.mark.parametrize("architecture", each([name for name in WORKING if name in CLASSIFYING]))
+def test_a_classifier_is_drawn_by_the_seed(architecture, marked):
+    folder, exported = marked(architecture)
+    for labels in (1, 2, 3):
+        check_drawn(AutoModelForSequenceClassification, folder, exported, labels)
+
+
+@pytest.mark.parametrize("architecture", each(WORKING))
+def test_a_tagger_is_drawn_by_the_seed(architecture, marked):
+    check_drawn(AutoModelForTokenClassification, *marked(architecture), labels=2)
+
+
+@pytest.mark.parametrize("architecture", each([name for name in WORKING if name in ANSWERING]))
+def test_a_head_for_answers_is_drawn_by_the_seed(architecture, marked):
+    check_drawn(AutoModelForQuestionAnswering, *marked(architecture), labels=2)
+
+
+def test_a_pooler_is_drawn_where_there_is_none_and_loaded_where_there_is_one(marked, tmp_path):
+    folder, _ = marked("bert")
+    first, other = (opened(AutoModelForSequenceClassification, folder, seed, 2) for seed in (1, 2))
+    assert not torch.equal(first.bert.pooler.dense.weight, other.bert.pooler.dense.weight)
+    first.save_pretrained(tmp_path)
+    again = opened(AutoModelForSequenceClassification, str(tmp_path), 2, 2)
+    assert torch.equal(first.bert.pooler.dense.weight, again.bert.pooler.dense.weight)
+    assert not torch.equal(first.classifier.weight, again.classifier.weight)
+
+
+def test_a_head_is_kept_only_by_name(marked):
+    folder, _ = marked("modernbert")
+    kept = opened(AutoModelForSequenceClassification, folder, 1, 2, init_head="pretrained")
+    assert (kept.classifier.weight == MARK).all()
+    assert (kept.head.dense.weight == MARK).all()
+
+
+def test_a_finished_model_keeps_its_head_and_must_have_one(marked):
+    folder, _ = marked("bert")
+    assert (load_network(AutoModelForTokenClassification, folder).classifier.weight == MARK).all()
+    with pytest.raises(UserError, match="lacks weights of its BertForQuestionAnswering"):
+        load_network(AutoModelForQuestionAnswering, folder)
