@@ -30,6 +30,7 @@ from electrify import recipe as recipes
 from electrify.config import to_toml
 from electrify.finetuning.results import main_score, read_results
 from electrify.finetuning.tasks import TASKS
+from electrify.models.export import encoder_folder
 from electrify.quickstart import untrained
 from electrify.recipe import Generator, Objective, Recipe, Sharing, check
 from electrify.training.journal import read, seconds_trained
@@ -106,7 +107,7 @@ def pretrained(row: str, ours: Recipe, shards: Path, out: Path, budget: str) -> 
     flags = {"--data": shards, "--out": out / "run", "--budget": budget}
     electrify("pretrain", out / "recipe.toml", **flags)
     electrify("export", out / "run", **{"--out": out / "model"})
-    return out / "model" / ("model" if row == "mlm" else "discriminator")
+    return encoder_folder(out / "model")
 
 
 def masked_lm(ours: Recipe) -> Recipe:

@@ -21,7 +21,7 @@ from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe, tiny_tokeniz
 from torch import Tensor, nn
 
 from electrify.errors import UserError
-from electrify.models.export import export
+from electrify.models.export import ENCODER, encoder_alone, export
 from electrify.models.gather import flat_rows, head_only_on
 from electrify.models.inputs import Inputs, call, totals_of
 from electrify.models.pair import ARCHITECTURES, Pair, build_pair
@@ -246,7 +246,11 @@ def padding_difference(discriminator: nn.Module, inputs: Inputs) -> float:
 
 def check_reload(pair: Pair) -> None:
     """Raise unless the exported pair loads with the same logits: `export` loads and compares."""
-    networks = {"discriminator": pair.discriminator, "generator": pair.generator}
+    networks = {
+        "discriminator": pair.discriminator,
+        "generator": pair.generator,
+        ENCODER: encoder_alone(pair.discriminator),
+    }
     with tempfile.TemporaryDirectory() as folder:
         cards = dict.fromkeys(networks, "")
         export(networks, cards, tiny_tokenizer(), Path(folder) / "out", {}, longest=64)

@@ -81,7 +81,7 @@ COMMANDS = {
     "glue": Command(
         "fine-tune on GLUE: tasks × seeds to a table beside published rows",
         "electrify.finetuning.glue:glue",
-        "electrify glue model/discriminator --data GLUE --tasks cola,mrpc --seeds 5 --out glue",
+        "electrify glue model/encoder --data GLUE --tasks cola,mrpc --seeds 5 --out glue",
         json=True,
         settings="electrify.finetuning.options:Glue",
     ),
@@ -94,7 +94,7 @@ COMMANDS = {
     "glue search": Command(
         "learning rate, epochs and layer decay of a task by optuna",
         "electrify.finetuning.search:search",
-        "electrify glue search model/discriminator --data GLUE --task cola --out search",
+        "electrify glue search model/encoder --data GLUE --task cola --out search",
         settings="electrify.finetuning.options:Search",
     ),
     "glue compare": Command(
@@ -119,14 +119,14 @@ COMMANDS = {
     "squad": Command(
         "fine-tune on SQuAD 1.1 or 2.0: answers, n-best, exact match and F1",
         "electrify.finetuning.squad:squad",
-        "electrify squad model/discriminator --data SQUAD --out squad",
+        "electrify squad model/encoder --data SQUAD --out squad",
         json=True,
         settings="electrify.finetuning.options:Squad",
     ),
     "finetune": Command(
         "fine-tune on one's own classes, scores or tags (CSV, TSV, JSON lines, CoNLL)",
         "electrify.finetuning.finetune:finetune",
-        "electrify finetune model/discriminator --train train.tsv --dev dev.tsv --out tuned",
+        "electrify finetune model/encoder --train train.tsv --dev dev.tsv --out tuned",
         json=True,
         settings="electrify.finetuning.options:Finetune",
     ),

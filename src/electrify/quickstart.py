@@ -62,6 +62,7 @@ def quickstart(settings: Quickstart) -> int:
     _say(f"electrify show {shards} --count 2 --seed 1")
     show(Show(shards, count=2, seed=1))
 
+    from electrify.models.export import encoder_folder
     from electrify.training.export_run import export_run
     from electrify.training.options import Export, Pretrain
     from electrify.training.pretrain import pretrain
@@ -77,8 +78,9 @@ def quickstart(settings: Quickstart) -> int:
     model = out / "model"
     _say(f"electrify export {run} --out {model}")
     export_run(Export(run, model))
-    _reload(model / "discriminator")
-    _compare(settings, docs, model / "discriminator", tokenizer, tiny)
+    encoder = encoder_folder(model)
+    _reload(encoder)
+    _compare(settings, docs, encoder, tokenizer, tiny)
 
     from electrify.reports.options import Report
     from electrify.reports.report import report
@@ -91,7 +93,7 @@ def quickstart(settings: Quickstart) -> int:
     print(f"""
 Next:
   your own text     electrify corpus text MY_FOLDER --out docs && electrify show docs
-  a GLUE task       electrify glue {model / "discriminator"} --data GLUE --tasks cola --out glue
+  a GLUE task       electrify glue {encoder} --data GLUE --tasks cola --out glue
   try sentences     electrify inspect {model} --serve
 
 {page}: open it in a browser""")

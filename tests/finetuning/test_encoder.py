@@ -37,6 +37,7 @@ def test_what_is_no_model_is_an_error_that_helps(tmp_path):
     with pytest.raises(UserError, match="no model that transformers loads"):
         open_encoder(str(tmp_path / "nothing"))
     (tmp_path / "discriminator").mkdir()
+    (tmp_path / "discriminator" / "config.json").touch()
     with pytest.raises(UserError, match=r"perhaps .*discriminator"):
         open_encoder(str(tmp_path))
 

@@ -14,7 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from electrify.commit import read_manifest, verify
 from electrify.errors import UserError
-from electrify.models.export import export, in_evaluation, logits, plain_tables, probe
+from electrify.models.export import export, in_evaluation, plain_tables, probe
+from electrify.models.export import outputs as outputs_of
 from electrify.models.pair import build_masked_lm, build_pair
 from electrify.recipe import Discriminator, Generator, Recipe, Run, Sharing
 from electrify.tokens.tokenizer import LoadedTokenizer, finished
@@ -48,7 +49,7 @@ def export_pair(recipe: Recipe, tokenizer: LoadedTokenizer, out: Path) -> dict:
 @torch.no_grad()
 def outputs(network, tokenizer: LoadedTokenizer) -> torch.Tensor:
     with plain_tables(network), in_evaluation(network):
-        return logits(network, probe(tokenizer))
+        return outputs_of(network, probe(tokenizer))
 
 
 FRESH_PROCESS = """

@@ -290,7 +290,8 @@ def test_every_kind_of_run_trains_stops_and_ends_the_same(kind, nursery, recipe,
     assert nursery.run(*command("b"), log=log) == 0, log.read_text()
     assert_equal(tmp_path / "b", tmp_path / "a")
     assert nursery.run("export", tmp_path / "a", "--out", tmp_path / "model", log=log) == 0
-    assert (tmp_path / "model" / "discriminator" / "model.safetensors").exists()
+    for role in ("discriminator", "encoder"):
+        assert (tmp_path / "model" / role / "model.safetensors").exists()
 
 
 STOP_AT_6 = """

@@ -12,6 +12,7 @@ from transformers.utils import logging
 from electrify.commit import sha256_of
 from electrify.errors import UserError
 from electrify.finetuning.options import InitHead
+from electrify.models.export import encoder_folder
 from electrify.models.fast import quicken
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of loading and saving
@@ -57,13 +58,11 @@ def open_encoder(source: str) -> Encoder:
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
         there = Path(source)
-        inside = sorted(p.name for p in there.iterdir() if p.is_dir()) if there.is_dir() else []
+        inside = encoder_folder(there)
         hint = (
-            f"perhaps {there / 'discriminator'}"
-            if "discriminator" in inside
-            else (
-                "give a folder with config.json, model.safetensors and a tokenizer, or a Hub name"
-            )
+            f"perhaps {inside}"
+            if inside.is_dir()
+            else "give a folder with config.json, model.safetensors and a tokenizer, or a Hub name"
         )
         raise UserError(
             f"{source} is no model that transformers loads",

@@ -23,6 +23,7 @@ from electrify.finetuning.results import Result, as_table, read_results
 from electrify.finetuning.stats import marked, summarise
 from electrify.finetuning.tasks import TASKS
 from electrify.lock import hold
+from electrify.models.export import encoder_folder
 from electrify.training import checkpoint
 from electrify.training.export_run import export_run
 from electrify.training.folder import RunFolder
@@ -44,11 +45,9 @@ def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:
         for step in steps:
             here = settings.out / f"step-{step:08d}"
             export_run(Export(run=settings.run, out=here / "model", step=step))
-            [network] = [
-                p for p in (here / "model").glob("*/config.json") if p.parent.name != "generator"
-            ]
+            encoder = encoder_folder(here / "model")
             there = replace(settings, out=here)
-            jobs = planned(there, str(network.parent), names, range(settings.seeds))
+            jobs = planned(there, str(encoder), names, range(settings.seeds))
             run_missing(jobs, settings.workers)
             drop_models(here, keep=set())
     for folder in settings.out.glob("step-*"):  # also of checkpoints that are gone by now

@@ -14,8 +14,9 @@ from electrify import __version__, config
 from electrify.recipe import ONLY_WITH_GENERATOR, Recipe, load
 
 ROLES = {
-    "discriminator": "tells for every token whether it is original or was replaced: the network "
-    "to fine-tune",
+    "discriminator": "tells for every token whether it is original or was replaced",
+    "encoder": "the pre-trained backbone without a head, to fine-tune: every class of transformers "
+    "for this architecture loads it and adds a new head",
     "generator": "a masked language model, which proposed the replaced tokens",
     "model": "a masked language model, the baseline of the same size",
 }

@@ -3,11 +3,13 @@
     OUT/discriminator    ElectraForPreTraining, or the architecture's token-classification class
     OUT/generator        the architecture's masked-LM class
     OUT/model            instead of both, for the masked-LM baseline
+    OUT/encoder          the backbone of the discriminator or of the baseline, without any head
 
 Each holds config.json, model.safetensors, the tokenizer and a model card. What is written is loaded
-again and must give the same logits; only then does the folder count as finished.
+again and must give the same outputs; only then does the folder count as finished.
 """
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +27,7 @@ from electrify.models.sharing import DisentangledEmbedding
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 
+ENCODER = "encoder"
 TOLERANCE = 1e-5
 PROBE_LENGTH = 16
 
@@ -55,6 +58,26 @@ def export(
             tokenizer, out / role, longest, out, token_types=takes_token_types(network)
         )
     return build.finish({"files": files})
+
+
+def encoder_alone(network: Any) -> Any:
+    """Return the backbone of a network, sharing its weights, with a configuration of its own.
+
+    Any class of transformers loads it and draws its own head: the head of a token classifier would
+    be taken for that of a sequence classifier with two labels, and refused with three.
+    """
+    encoder = copy.copy(network.base_model)
+    encoder.config = copy.deepcopy(network.config)
+    encoder.config.id2label = {0: "LABEL_0", 1: "LABEL_1"}  # as in any new configuration
+    encoder.config.label2id = {"LABEL_0": 0, "LABEL_1": 1}
+    return encoder
+
+
+def encoder_folder(exported: Path) -> Path:
+    """Return the folder of an export to fine-tune from; exports of before have no `encoder`."""
+    roles = (ENCODER, "discriminator", "model")
+    found = (exported / role for role in roles if (exported / role / "config.json").is_file())
+    return next(found, exported / ENCODER)
 
 
 def _write_text(text: str, path: Path) -> None:
@@ -104,11 +127,11 @@ def _check_reload(network: Any, folder: Path, tokenizer: LoadedTokenizer) -> Non
     again = type(network).from_pretrained(folder, dtype=torch.float32).eval()
     probe_BL = probe(tokenizer)
     with torch.no_grad():
-        difference = (logits(again, probe_BL) - logits(network, probe_BL)).abs().max()
+        difference = (outputs(again, probe_BL) - outputs(network, probe_BL)).abs().max()
     if not difference <= TOLERANCE:
         raise UserError(
             f"{network.config.model_type} does not survive export",
-            got=f"logits differ by {float(difference):.2g} after from_pretrained",
+            got=f"outputs differ by {float(difference):.2g} after from_pretrained",
             fix="export with the version of transformers that trained it; the run is untouched",
         )
 
@@ -121,8 +144,8 @@ def probe(tokenizer: LoadedTokenizer) -> Tensor:
     return ids_L.unsqueeze(0)
 
 
-def logits(network: nn.Module, ids_BL: Tensor) -> Tensor:
-    """A network's output where it was trained, moved to the processor."""
+def outputs(network: nn.Module, ids_BL: Tensor) -> Tensor:
+    """Return a network's logits, or the last hidden states of an encoder, on the CPU."""
     ids_BL = ids_BL.to(next(network.parameters()).device)
-    output: Tensor = network(input_ids=ids_BL, attention_mask=torch.ones_like(ids_BL)).logits
+    output: Tensor = network(input_ids=ids_BL, attention_mask=torch.ones_like(ids_BL))[0]
     return output.float().cpu()

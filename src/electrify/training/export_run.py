@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from electrify.models.card import ROWS, Facts, card
-from electrify.models.export import export
+from electrify.models.export import ENCODER, encoder_alone, export
 from electrify.training.folder import RunFolder
 from electrify.training.journal import read
 from electrify.training.options import Export
@@ -15,20 +15,23 @@ DETECTION = ("threshold", "replaced_rate", "false_alarm_rate")
 
 
 def export_run(settings: Export) -> None:
-    """Write DIR/discriminator and DIR/generator, or DIR/model for a masked-LM run."""
+    """Write DIR/discriminator and DIR/generator, or DIR/model, and DIR/encoder."""
     about = RunFolder(settings.run).about
     step, recipe, tokenizer, objective = load_trained(settings.run, settings.step)
     record = validation_record(settings.run, step)
     measured = {name: value for name, value in record.items() if name in ROWS and value is not None}
     facts = Facts(recipe, step, about["shards"], measured, objective.notes)
-    cards = {role: card(role, net, facts) for role, net in objective.networks.items()}
-    if "discriminator" in objective.networks and record.get("threshold") is not None:
-        kept = {name: record[name] for name in DETECTION}
-        objective.networks["discriminator"].config.replaced_token_detection = kept
+    trained = objective.networks
+    main = trained["discriminator"] if "discriminator" in trained else trained["model"]
+    networks = {**trained, ENCODER: encoder_alone(main)}
+    if "discriminator" in trained and record.get("threshold") is not None:
+        main.config.replaced_token_detection = {name: record[name] for name in DETECTION}
+    cards = {role: card(role, net, facts) for role, net in networks.items()}
     identity = {"run": about["identity"], "step": step}
-    export(objective.networks, cards, tokenizer, settings.out, identity, recipe.run.length)
-    for role, network in objective.networks.items():
-        print(f"{settings.out / role}: {type(network).__name__}, step {step:,}")
+    export(networks, cards, tokenizer, settings.out, identity, recipe.run.length)
+    for role, network in networks.items():
+        if (settings.out / role).is_dir():  # exports of before have no encoder
+            print(f"{settings.out / role}: {type(network).__name__}, step {step:,}")
 
 
 def validation_record(run: Path, step: int) -> dict[str, Any]:
