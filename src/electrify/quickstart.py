@@ -102,12 +102,12 @@ Next:
 
 def _reload(folder: Path) -> None:
     """Show that transformers alone loads what was exported."""
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
-    from electrify.finetuning.encoder import quietly_loaded
+    from electrify.models.pretrained import open_model, open_tokenizer
 
-    encoder, _ = quietly_loaded(AutoModel, str(folder))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    encoder, _ = open_model(AutoModel, str(folder))
+    tokenizer = open_tokenizer(str(folder))
     hidden = encoder(**tokenizer("Return a copy of the list.", return_tensors="pt"))[0]
     print(f"transformers.AutoModel loads it: {type(encoder).__name__}, {tuple(hidden.shape)}")
 

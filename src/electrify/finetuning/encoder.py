@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoTokenizer
-from transformers.utils import logging
+from transformers import AutoModel
 
 from electrify.commit import sha256_of
 from electrify.errors import UserError
 from electrify.finetuning.options import InitHead
 from electrify.models.export import encoder_folder
 from electrify.models.fast import quicken
-
-logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of loading and saving
+from electrify.models.pretrained import open_config, open_model, open_tokenizer
 
 Encoding = Any
 """A `tokenizers.Encoding`: ids, type_ids, offsets, word_ids."""
@@ -54,21 +52,13 @@ COUNT_PAST_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet", "longforme
 def open_encoder(source: str) -> Encoder:
     """The configuration and the tokenizer of a folder or of a model on the Hub."""
     try:
-        config = AutoConfig.from_pretrained(source)
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        there = Path(source)
-        inside = encoder_folder(there)
-        hint = (
-            f"perhaps {inside}"
-            if inside.is_dir()
-            else "give a folder with config.json, model.safetensors and a tokenizer, or a Hub name"
-        )
-        raise UserError(
-            f"{source} is no model that transformers loads",
-            got=str(error).splitlines()[0],
-            fix=hint,
-        ) from error
+        config = open_config(source)
+    except UserError as error:
+        inside = encoder_folder(Path(source))
+        if inside.is_dir():
+            error.fix = f"perhaps {inside}"
+        raise
+    tokenizer = open_tokenizer(source)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise UserError(
             f"the tokenizer of {source} has no fast form",
@@ -86,7 +76,7 @@ def open_encoder(source: str) -> Encoder:
 
 def load_network(kind: Any, source: str) -> Any:
     """Load a complete network of one of transformers' Auto classes, its head included."""
-    network, loaded = quietly_loaded(kind, source, ignore_mismatched_sizes=True)
+    network, loaded = open_model(kind, source, ignore_mismatched_sizes=True)
     _refuse(_absent(loaded), source, f"its {type(network).__name__}")
     quicken(network)
     return network
@@ -101,7 +91,7 @@ def new_network(kind: Any, source: str, init_head: InitHead = "new", **fields: A
     discriminators do not have) are drawn as well; a released model's pooler is loaded.
     `init_head="pretrained"` keeps whatever fits by name and shape.
     """
-    network, loaded = quietly_loaded(kind, source, ignore_mismatched_sizes=True, **fields)
+    network, loaded = open_model(kind, source, ignore_mismatched_sizes=True, **fields)
     _check_encoder(network, loaded, source)
     if init_head == "new":
         prefix, absent = f"{network.base_model_prefix}.", _absent(loaded)
@@ -111,25 +101,6 @@ def new_network(kind: Any, source: str, init_head: InitHead = "new", **fields: A
                 tensor.copy_(drawn[name])
     quicken(network)
     return network
-
-
-def quietly_loaded(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, Any]]:
-    """A network in float32, and which weights it did not find: the caller says what that means."""
-    before = logging.get_verbosity()
-    logging.set_verbosity(50)  # nothing at all
-    try:
-        network, loaded = kind.from_pretrained(
-            source, dtype=torch.float32, output_loading_info=True, **fields
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(
-            f"the weights of {source} cannot be loaded",
-            got=str(error).splitlines()[0],
-            fix="give a folder that save_pretrained wrote, or a Hub name",
-        ) from error
-    finally:
-        logging.set_verbosity(before)
-    return network, loaded
 
 
 def _absent(loaded: dict[str, Any]) -> set[str]:
@@ -155,7 +126,7 @@ def _refuse(absent: set[str], source: str, what: str) -> None:
 
 def load_body(source: str) -> Any:
     """An encoder without heads, and without a pooler where it can do without."""
-    body, loaded = quietly_loaded(AutoModel, source, ignore_mismatched_sizes=True)
+    body, loaded = open_model(AutoModel, source, ignore_mismatched_sizes=True)
     _check_encoder(body, loaded, source)
     quicken(body)
     if getattr(body, "pooler", None) is not None:

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
-
 from electrify.errors import UserError
+from electrify.models.pretrained import open_config, open_model
 from electrify.recipe import Value
 
 HEADS = ("classifier", "score", "discriminator_predictions", "lm_head", "cls", "predictions")
@@ -16,13 +15,13 @@ HEADS = ("classifier", "score", "discriminator_predictions", "lm_head", "cls", "
 def released_config(source: str, architecture: str, fields: Mapping[str, Value], role: str) -> Any:
     """The configuration of a released model, with the fields of the recipe in place of its own."""
     try:
-        config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError) as error:
+        config = open_config(source)
+    except UserError as error:
         here = "no such folder here, and " if not Path(source).exists() else ""
         raise UserError(
             f"no model at {role}.init_from",
-            got=f"{source}: {here}{str(error).splitlines()[0]}",
-            fix="give a folder with config.json and model.safetensors, or a name on the Hub",
+            got=f"{source}: {here}{error.got}",
+            fix=error.fix,
         ) from error
     if config.model_type != architecture:
         raise UserError(
@@ -75,14 +74,12 @@ def load_released(kind: Any, config: Any, source: str, role: str) -> tuple[Any, 
     if Path(source).is_dir() and not any(Path(source).glob("*model*")):
         return (kind.from_config if hasattr(kind, "from_config") else kind)(config), []
     try:
-        network, loaded = kind.from_pretrained(
-            source, config=config, output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    except (OSError, ValueError, RuntimeError) as error:
+        network, loaded = open_model(kind, source, config=config, ignore_mismatched_sizes=True)
+    except UserError as error:
         raise UserError(
             f"the weights of {role}.init_from cannot be loaded",
-            got=f"{source}: {str(error).splitlines()[0]}",
-            fix="give a folder that save_pretrained wrote, or a name on the Hub",
+            got=f"{source}: {error.got}",
+            fix=error.fix,
         ) from error
     if loaded["mismatched_keys"]:
         name, there, here = sorted(loaded["mismatched_keys"])[0]

@@ -12,11 +12,12 @@ from transformers.models.electra import ElectraForPreTraining
 
 from electrify.commit import sha256_of
 from electrify.errors import UserError
-from electrify.finetuning.encoder import Encoder, open_encoder, quietly_loaded
+from electrify.finetuning.encoder import Encoder, open_encoder
 from electrify.models import sampling
 from electrify.models.inputs import Framed, Inputs, call, totals_of
 from electrify.models.mlm import predict
 from electrify.models.pair import LABELS
+from electrify.models.pretrained import open_model
 from electrify.models.rtd import Weights, replaced_logits
 from electrify.recipe import Recipe
 from electrify.reports.threshold import Threshold, of_metrics, of_run
@@ -178,7 +179,7 @@ def _kind_of(encoder: Encoder) -> tuple[Any, list[str]]:
 
 def _network(kind: Any, source: str) -> Any:
     """A network with all its weights: one without its head would answer at random."""
-    network, loaded = quietly_loaded(kind, source)
+    network, loaded = open_model(kind, source)
     if missing := sorted(loaded["missing_keys"]):
         raise UserError(
             f"{source} lacks weights",

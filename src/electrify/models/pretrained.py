@@ -1,0 +1,125 @@
+"""Open what others saved (configurations, tokenizers, weights) and never run their code.
+
+Every command opens models here. A folder or a Hub repository can name Python files in its
+`auto_map`, name an attention kernel to download, or hold weights as pickles: none of it is run or
+asked about. Whatever the libraries raise on a damaged or hostile folder is the user's to know, not
+a traceback: only their calls are wrapped, so faults of our own stay visible.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer
+from transformers.utils import logging
+
+from electrify.errors import UserError
+
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of loading and saving
+
+ALLOW_PICKLES = "ELECTRIFY_ALLOW_PICKLES"
+"""Set to 1, this environment variable lets weights be pickles; torch loads tensors alone."""
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+GIVE_A_MODEL = "give a folder that save_pretrained wrote, or a name on the Hub"
+
+
+def open_config(source: str) -> Any:
+    """Return the configuration of a folder or of a model on the Hub."""
+    with _library_errors(f"{source} is no model that transformers loads"), _silence():
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    if getattr(config, "quantization_config", None) is not None:
+        raise UserError(
+            f"the weights of {source} are quantised",
+            got="quantization_config in config.json",
+            fix="give the model from before it was quantised",
+        )
+    if "/" in str(config._attn_implementation):
+        raise UserError(
+            f"{source} wants a kernel from the Hub, which would be code to run",
+            got=f"attn_implementation {config._attn_implementation}",
+            fix="remove attn_implementation from its config.json",
+        )
+    return config
+
+
+def open_tokenizer(source: str) -> Any:
+    """Return the tokenizer of a folder or of a model on the Hub."""
+    with _library_errors(f"transformers cannot load the tokenizer of {source}"), _silence():
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+
+
+def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a network in float32, and which weights it did not find: the caller judges that."""
+    open_config(source)  # refuses what no class should load
+    allowed = os.environ.get(ALLOW_PICKLES) == "1"
+    if not allowed:
+        _refuse_pickles(source)
+    with _library_errors(f"the weights of {source} cannot be loaded"), _silence():
+        network, loaded = kind.from_pretrained(
+            source,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+            use_safetensors=None if allowed else True,
+            **fields,
+        )
+    return network, loaded
+
+
+def _refuse_pickles(source: str) -> None:
+    """Say how to convert a folder that has weights as pickles alone."""
+    folder = Path(source)
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    pickles = [name for name in names if name.endswith(PICKLES) and name != "training_args.bin"]
+    if pickles and not any(name.endswith(".safetensors") for name in names):
+        raise UserError(
+            f"the weights of {source} are a pickle, which can run code when it is loaded",
+            got=", ".join(pickles[:3]),
+            fix="convert them to safetensors, `AutoModel.from_pretrained(OLD)"
+            f".save_pretrained(NEW)`; if you trust them, set {ALLOW_PICKLES}=1",
+        )
+
+
+@contextmanager
+def _library_errors(what: str) -> Iterator[None]:
+    """Turn whatever transformers, tokenizers and safetensors raise into a UserError."""
+    try:
+        yield
+    except BaseException as error:  # panics of Rust code are no Exceptions
+        if isinstance(error, KeyboardInterrupt | SystemExit | UserError):
+            raise
+        runs_code = "trust_remote_code" in str(error)
+        raise UserError(
+            what,
+            got="code of its own (auto_map), which electrify never runs"
+            if runs_code
+            else _in_a_line(error),
+            fix="give a model whose architecture is part of transformers"
+            if runs_code
+            else GIVE_A_MODEL,
+        ) from error
+
+
+def _in_a_line(error: BaseException) -> str:
+    """Return an error's message in one line, with its type where the message is a fragment.
+
+    >>> _in_a_line(KeyError("added_tokens"))
+    "KeyError: 'added_tokens'"
+    """
+    said = " ".join(str(error).split())[:300]
+    usual = isinstance(error, OSError | ValueError | RuntimeError) and said
+    return said if usual else f"{type(error).__name__}: {said}".rstrip(": ")
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Inside, transformers logs nothing: what matters becomes an error here."""
+    before = logging.get_verbosity()
+    logging.set_verbosity(50)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

@@ -1,0 +1,192 @@
+"""Model folders of strangers: their code is never run, and their damage is an error that helps."""
+
+import json
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.models.tiny import VOCABULARY, tiny_recipe, tiny_tokenizer
+from transformers import AutoModel
+
+from electrify.errors import UserError
+from electrify.finetuning.encoder import load_body, open_encoder
+from electrify.models.export import encoder_alone, export
+from electrify.models.pair import build_pair
+from electrify.models.pretrained import ALLOW_PICKLES, open_config, open_model, open_tokenizer
+
+SOURCE = Path(__file__).parents[2] / "src"
+EVIL = """
+from pathlib import Path
+Path({witness!r}).write_text("ran")
+from transformers import BertConfig, BertModel, BertTokenizer
+class EvilConfig(BertConfig): model_type = "evil"
+class Evil(BertModel): config_class = EvilConfig
+class EvilTokenizer(BertTokenizer): pass
+"""
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    network = encoder_alone(build_pair(tiny_recipe("bert"), VOCABULARY).discriminator)
+    out = tmp_path_factory.mktemp("export")
+    export({"encoder": network}, {"encoder": ""}, tiny_tokenizer(), out / "out", {}, longest=64)
+    return out / "out" / "encoder"
+
+
+@pytest.fixture
+def folder(good, tmp_path):
+    return shutil.copytree(good, tmp_path / "model")
+
+
+def edit(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def everything(folder):
+    """What fine-tuning opens."""
+    open_encoder(str(folder))
+    load_body(str(folder))
+
+
+def cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def lying_header(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
+
+
+def without_added_tokens(folder):
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    del content["added_tokens"]
+    path.write_text(json.dumps(content))
+
+
+def config(**fields):
+    return lambda folder: edit(folder / "config.json", **fields)
+
+
+DAMAGE = {
+    "truncated weights": (cut, "weights of .* cannot be loaded"),
+    "a header that lies": (lying_header, "weights of .* cannot be loaded"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "weights of .* cannot be loaded"),
+    "padding outside": (config(pad_token_id=999), "cannot be loaded"),
+    "no positions": (config(max_position_embeddings=None), "no model that transformers loads"),
+    "positions in words": (config(max_position_embeddings="x"), "no model that transformers"),
+    "a data type that is none": (config(dtype="float8_x"), "no model|cannot be loaded"),
+    "quantised": (
+        config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
+        "quantised|no model|cannot be loaded",
+    ),
+    "a kernel from the Hub": (config(attn_implementation="someone/kernel"), "kernel from the Hub"),
+    "no layers": (config(num_hidden_layers="many"), "no model|cannot be loaded"),
+    "another architecture": (config(model_type="gpt2"), "lacks weights|cannot be loaded|no model"),
+    "configuration is a list": (lambda f: (f / "config.json").write_text("[]"), "no model"),
+    "configuration is no JSON": (lambda f: (f / "config.json").write_bytes(b"\xff{"), "no model"),
+    "no added tokens": (without_added_tokens, "cannot load the tokenizer"),
+    "tokenizer is no JSON": (
+        lambda f: (f / "tokenizer.json").write_text("{"),
+        "cannot load the tokenizer",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage_is_an_error_that_helps(what, folder):
+    damage, message = DAMAGE[what]
+    damage(folder)
+    with pytest.raises(UserError, match=message) as error:
+        everything(folder)
+    assert error.value.got
+    assert "\n" not in error.value.got
+    assert error.value.fix
+
+
+@pytest.mark.parametrize("where", ["config.json", "tokenizer_config.json", "both"])
+def test_code_in_a_folder_is_never_run(where, folder, tmp_path):
+    """From the outside, with somebody who says yes to every question."""
+    witness = tmp_path / "witness"
+    (folder / "evil.py").write_text(EVIL.format(witness=str(witness)))
+    if where != "tokenizer_config.json":
+        models = {"AutoConfig": "evil.EvilConfig", "AutoModel": "evil.Evil"}
+        edit(folder / "config.json", model_type="evil", auto_map=models)
+    if where != "config.json":
+        edit(
+            folder / "tokenizer_config.json",
+            tokenizer_class="EvilTokenizer",
+            auto_map={"AutoTokenizer": ["evil.EvilTokenizer", None]},
+        )
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.csv").write_text("text,label\nw1 w2,a\nw3 w4,b\n" * 8)
+    files = ("--train", "train.csv", "--dev", "dev.csv", "--out", "out", "--epochs", "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "electrify", "finetune", str(folder), *files],
+        input="y\n" * 100,
+        text=True,
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert not witness.exists()
+    assert "[y/N]" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    if where == "tokenizer_config.json":  # its tokenizer.json needs no code, so it is used
+        assert done.returncode in (0, 2), done.stderr
+    else:
+        assert done.returncode == 2, done.stderr
+        assert "never runs" in done.stderr
+
+
+class Evil:
+    def __init__(self, witness):
+        self.witness = witness
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.witness),)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_pickles_are_refused_unless_somebody_insists(allowed, folder, tmp_path, monkeypatch):
+    if allowed:
+        monkeypatch.setenv(ALLOW_PICKLES, "1")
+    network, _ = open_model(AutoModel, str(folder))
+    (folder / "model.safetensors").unlink()
+    torch.save(network.state_dict(), folder / "pytorch_model.bin")
+    if allowed:
+        assert torch.equal(
+            load_body(str(folder)).embeddings.word_embeddings.weight,
+            network.embeddings.word_embeddings.weight,
+        )
+        witness = tmp_path / "witness"
+        (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(str(witness))))
+        with pytest.raises(UserError, match="cannot be loaded"):  # tensors alone are loaded
+            load_body(str(folder))
+        assert not witness.exists()
+    else:
+        with pytest.raises(UserError, match="pickle") as error:
+            load_body(str(folder))
+        assert "save_pretrained" in error.value.fix
+
+
+def test_a_good_folder_opens(folder):
+    everything(folder)
+    assert open_config(str(folder)).model_type == "bert"
+    assert open_tokenizer(str(folder)).pad_token == "[PAD]"
+
+
+def test_there_is_one_place_that_opens_models():
+    """Beside it only `export`, which loads what it has just written."""
+    found = [
+        path.relative_to(SOURCE / "electrify").as_posix()
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"\.from_pretrained\($|\.from_pretrained\([^\"O]", path.read_text(), re.M)
+    ]
+    assert sorted(found) == ["models/export.py", "models/pretrained.py"]
