@@ -29,6 +29,20 @@ def test_pairs_have_their_frame_and_types(encoder_folder):
     assert (first, len(pair.ids) - first - 3) == (7, 6)
 
 
+def test_special_tokens_in_a_text_are_text(encoder_folder):
+    from electrify.finetuning.squad_windows import tokens_of
+    from electrify.tokens import tokenizer as tokenizers
+
+    text = "kata [MASK] loso [SEP] mita"
+    encoder, ours = open_encoder(str(encoder_folder)), tokenizers.load(encoder_folder)
+    wanted = ours.backend.encode(text, add_special_tokens=False).ids
+    [one], [pair] = encode(encoder, [text], None, 64), encode(encoder, [text], [text], 64)
+    assert one.ids[1:-1] == wanted
+    assert pair.ids[1:-1] == [*wanted, encoder.tokenizer.sep_token_id, *wanted]
+    assert list(tokens_of(encoder, [text])[0].ids) == wanted
+    assert not {encoder.tokenizer.mask_token_id, encoder.tokenizer.sep_token_id} & set(wanted)
+
+
 def test_a_pooler_is_left_out(encoder_folder):
     assert load_body(str(encoder_folder)).pooler is None
 

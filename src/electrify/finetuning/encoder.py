@@ -71,6 +71,7 @@ def open_encoder(source: str) -> Encoder:
         )
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
     return Encoder(source, config, tokenizer)
 
 
