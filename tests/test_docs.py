@@ -141,7 +141,7 @@ def test_every_recipe_of_the_examples_is_one():
 
 
 LOADS_CODE = re.compile(
-    r"torch\.load\(|pickle\.loads?\(|trust_remote_code|(?<![.\w])(?:eval|exec)\(|yaml\."
+    r"torch\.load\(|pickle\.loads?\(|trust_remote_code=(?!False)|(?<![.\w])(?:eval|exec)\(|yaml\."
 )
 
 

@@ -23,7 +23,7 @@ logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of loading an
 ALLOW_PICKLES = "ELECTRIFY_ALLOW_PICKLES"
 """Set to 1, this environment variable lets weights be pickles; torch loads tensors alone."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-GIVE_A_MODEL = "give a folder that save_pretrained wrote, or a name on the Hub"
+GIVE_A_MODEL = "give a folder that save_pretrained wrote, or a Hub name; weights as safetensors"
 
 
 def open_config(source: str) -> Any:
