@@ -9,7 +9,8 @@ from tests.models.tiny import VOCABULARY, tiny_recipe, tiny_tokenizer
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from electrify.models.export import encoder_alone, encoder_folder, export
-from electrify.models.pair import build_pair
+from electrify.models.pair import build_masked_lm, build_pair
+from electrify.recipe import Sharing
 
 OWN_CLASS = {
     "bert": "BertForSequenceClassification",
@@ -93,3 +94,20 @@ def test_exports_of_before_are_fine_tuned_from_their_discriminator(tmp_path):
         (tmp_path / role).mkdir()
         (tmp_path / role / "config.json").touch()
     assert encoder_folder(tmp_path) == tmp_path / "discriminator"
+
+
+@pytest.mark.parametrize("role", ["model", "discriminator"])
+def test_the_encoder_of_a_baseline_and_of_disentangled_embeddings(role, tmp_path):
+    if role == "model":
+        network, _ = build_masked_lm(tiny_recipe("bert"), VOCABULARY)
+    else:
+        recipe = tiny_recipe("bert", Sharing(embeddings="gdes"))
+        network = build_pair(recipe, VOCABULARY).discriminator
+    table = network.get_input_embeddings()
+    networks = {role: network, "encoder": encoder_alone(network)}
+    export(networks, dict.fromkeys(networks, ""), tiny_tokenizer(), tmp_path, {}, longest=64)
+    assert network.get_input_embeddings() is table
+    encoder = AutoModel.from_pretrained(encoder_folder(tmp_path))
+    assert torch.equal(encoder.get_input_embeddings().weight, table.weight)
+    config = AutoConfig.from_pretrained(tmp_path / role)
+    assert config.architectures == [type(network).__name__]
