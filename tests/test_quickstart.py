@@ -5,9 +5,11 @@ import json
 
 import pytest
 
+from electrify import quickstart, recipe
 from electrify.corpora.document import documents_at
 from electrify.errors import UserError
 from electrify.package_task import PackageTask, write_task
+from electrify.quickstart import Comparison, Cost, affordable
 from electrify.tokens.splits import split_of
 from tests.conftest import make_documents, write_documents
 
@@ -54,6 +56,54 @@ def test_one_package_is_no_task(tmp_path):
     docs = labelled(tmp_path / "docs", {"a": 20, "b": 3})
     with pytest.raises(UserError, match="too few packages"):
         write_task(docs, tmp_path / "task", 0.3, SMALL)
+
+
+def test_a_slow_machine_compares_less_within_the_time_that_is_left():
+    asked, laptop = Comparison(5, 20.0), Cost(0.5, 0.3)
+    assert affordable(asked, laptop, 2 * laptop.of(asked)) == asked
+    before = asked
+    for slower in (2, 4, 8, 16, 32, 64, 128):
+        cost = Cost(laptop.fixed * slower, laptop.epoch * slower)
+        chosen = affordable(asked, cost, 160.0)
+        assert cost.of(chosen) <= 160 or chosen == Comparison(2, 3.0)
+        assert (chosen.seeds, chosen.epochs) <= (before.seeds, before.epochs)
+        assert chosen.seeds >= 2  # one seed would say nothing of noise
+        before = chosen
+    assert before == Comparison(2, 3.0)
+    assert affordable(Comparison(1, 20.0), Cost(9.0, 9.0), 1.0) == Comparison(1, 3.0)
+
+
+@pytest.mark.parametrize(("seconds", "seeds", "epochs"), [(0.3, 5, 20.0), (6.0, 2, 12.0)])
+def test_the_comparison_is_planned_by_the_time_of_an_epoch(
+    seconds, seeds, epochs, tmp_path, monkeypatch, capsys
+):
+    """On a clock that runs as on a machine twenty times as slow; and the plan stays."""
+    clock, asked = [1_000.0], []
+
+    def finetune(chosen):
+        asked.append((chosen.seeds, chosen.fit.epochs))
+        clock[0] += chosen.seeds * (0.5 + chosen.fit.epochs * seconds)
+        chosen.out.mkdir(parents=True, exist_ok=True)
+        each = [{"seconds": chosen.fit.epochs * seconds}] * chosen.seeds
+        return {"seeds": each, "mean": {"f1": 0.5}, "std": {"f1": 0.1}}
+
+    monkeypatch.setattr("electrify.finetuning.finetune.finetune", finetune)
+    monkeypatch.setattr(quickstart, "write_task", lambda *some: (tmp_path / "a", tmp_path / "b"))
+    monkeypatch.setattr(quickstart, "untrained", lambda *some: tmp_path / "untrained")
+    monkeypatch.setattr(quickstart.time, "monotonic", lambda: clock[0])
+    settings = quickstart.Quickstart(out=tmp_path / "out", budget="4m")
+    (tmp_path / "out").mkdir()
+    arguments = (tmp_path, tmp_path, tmp_path, recipe.load("tiny"))
+    begin = clock[0] - 270  # what comes before took as long as ever
+    quickstart._compare(settings, *arguments, begin)
+    said = capsys.readouterr().out
+    assert asked == [(1, 1.0), (seeds, epochs), (seeds, epochs)]
+    assert clock[0] - begin < 2 * (240 + quickstart.NORMAL_SECONDS)
+    assert ("this machine is slow or busy" in said) is (seeds < 5)
+    assert "within its noise" in said
+    quickstart._compare(settings, *arguments, clock[0])
+    assert asked[3:] == [(seeds, epochs)] * 2
+    assert not (tmp_path / "out/.probe").exists()
 
 
 @pytest.mark.slow

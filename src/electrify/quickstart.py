@@ -1,14 +1,19 @@
 """The whole way on text that every Python installation carries: `electrify quickstart`."""
 
+import shutil
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from electrify import recipe
+from electrify.commit import read_json, write_json
 from electrify.config import to_dict
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
 from electrify.package_task import write_task
+from electrify.progress import duration
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.show import Show, show
@@ -16,7 +21,52 @@ from electrify.tokens.vocabulary import Vocabulary, vocabulary
 
 HELD_OUT = 0.05
 """The share of the documents that pre-training does not see."""
-LABELLED = {"lr": 1e-3, "epochs": 20.0, "batch_size": 16, "layer_decay": 1.0}
+EPOCHS = 20.0
+LABELLED = {"lr": 1e-3, "batch_size": 16, "layer_decay": 1.0}
+NORMAL_SECONDS = 110.0
+"""That everything but pre-training takes on two cores of a laptop."""
+LEAST_SECONDS = 60.0
+"""For the comparison, however long all before it took."""
+
+
+class Comparison(NamedTuple):
+    """How the pre-trained model is compared with one of random weights."""
+
+    seeds: int
+    epochs: float
+
+
+class Cost(NamedTuple):
+    """Seconds of one fine-tuning run, measured on this machine."""
+
+    fixed: float
+    """To load, evaluate and save a model."""
+    epoch: float
+
+    def of(self, some: Comparison) -> float:
+        """Return the seconds of the whole comparison: every seed, with two models."""
+        return 2 * some.seeds * (self.fixed + some.epochs * self.epoch)
+
+
+LESS = ((4, 1.0), (3, 1.0), (3, 0.6), (2, 0.6), (2, 0.3), (2, 0.15))
+"""Seeds, and the share of the epochs, from best to least; one seed would say nothing of noise."""
+
+
+def affordable(asked: Comparison, cost: Cost, seconds: float) -> Comparison:
+    """Return the comparison asked for, or the best smaller one that takes at most some seconds.
+
+    >>> laptop, busy = Cost(0.5, 0.3), Cost(5.0, 3.0)
+    >>> affordable(Comparison(5, 20.0), laptop, 400.0)
+    Comparison(seeds=5, epochs=20.0)
+    >>> affordable(Comparison(5, 20.0), busy, 200.0)
+    Comparison(seeds=2, epochs=12.0)
+    """
+    smaller = [
+        Comparison(min(asked.seeds, seeds), max(1.0, float(round(share * asked.epochs))))
+        for seeds, share in LESS
+    ]
+    fitting = (some for some in (asked, *smaller) if cost.of(some) <= seconds)
+    return next(fitting, smaller[-1])
 
 
 @dataclass(frozen=True)
@@ -38,6 +88,7 @@ def quickstart(settings: Quickstart) -> int:
     """Run every stage on the docstrings of this Python installation, saying each command."""
     from electrify.reports.plots import import_matplotlib
 
+    begin = time.monotonic()
     import_matplotlib()  # for the page at the end: better to know at once
     out = settings.out
     docs, tokenizer, shards, run = (out / n for n in ("docs", "tokenizer", "shards", "run"))
@@ -80,7 +131,7 @@ def quickstart(settings: Quickstart) -> int:
     export_run(Export(run, model))
     encoder = encoder_folder(model)
     _reload(encoder)
-    _compare(settings, docs, encoder, tokenizer, tiny)
+    _compare(settings, docs, encoder, tokenizer, tiny, begin)
 
     from electrify.reports.options import Report
     from electrify.reports.report import report
@@ -113,9 +164,17 @@ def _reload(folder: Path) -> None:
 
 
 def _compare(
-    settings: Quickstart, docs: Path, pretrained: Path, tokenizer: Path, tiny: recipe.Recipe
+    settings: Quickstart,
+    docs: Path,
+    pretrained: Path,
+    tokenizer: Path,
+    tiny: recipe.Recipe,
+    begin: float,
 ) -> None:
-    """Fine-tune the model and one of random weights on the same labels, with several seeds."""
+    """Fine-tune the model and one of random weights on the same labels, with several seeds.
+
+    Where that would make the whole way take more than about twice its normal time, with fewer.
+    """
     from electrify.finetuning.finetune import finetune
     from electrify.finetuning.options import Finetune, Fit
 
@@ -123,25 +182,63 @@ def _compare(
     print(f"\n{train.parent}: which package does a docstring come from?")
     print("(measured on documents that pre-training did not see)")
     random_weights = untrained(tiny, tokenizer, settings.out / "untrained")
-    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in LABELLED.items())
-    results: dict[str, dict[str, Any]] = {}
-    for name, model in (("pretrained", pretrained), ("random", random_weights)):
-        made = settings.out / name
-        files = f"--train {train} --dev {dev}"
-        counts = f"--length {tiny.run.length} --seeds {settings.seeds}"
-        _say(f"electrify finetune {model} {files} {flags} {counts} --out {made}")
-        results[name] = finetune(
+
+    def tuned(model: Path, made: Path, some: Comparison) -> dict[str, Any]:
+        return finetune(
             Finetune(
                 model=str(model),
                 train=train,
                 dev=dev,
                 out=made,
                 length=tiny.run.length,
-                seeds=settings.seeds,
-                fit=Fit(**LABELLED),  # type: ignore[arg-type]
+                seeds=some.seeds,
+                fit=Fit(epochs=some.epochs, **LABELLED),  # type: ignore[arg-type]
             )
         )
+
+    def measured() -> Cost:
+        """Time one epoch of one seed."""
+        probe, start = settings.out / ".probe", time.monotonic()
+        shutil.rmtree(probe, ignore_errors=True)
+        print("one epoch, to see how long fine-tuning takes here:")
+        trained = float(tuned(random_weights, probe, Comparison(1, 1.0))["seeds"][0]["seconds"])
+        shutil.rmtree(probe)
+        return Cost(max(0.0, time.monotonic() - start - trained), trained)
+
+    chosen = _planned(settings, begin, measured)
+    fit = {"epochs": chosen.epochs, **LABELLED}
+    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in fit.items())
+    results: dict[str, dict[str, Any]] = {}
+    for name, model in (("pretrained", pretrained), ("random", random_weights)):
+        made = settings.out / name
+        files = f"--train {train} --dev {dev}"
+        counts = f"--length {tiny.run.length} --seeds {chosen.seeds}"
+        _say(f"electrify finetune {model} {files} {flags} {counts} --out {made}")
+        results[name] = tuned(model, made, chosen)
     print(f"\n{verdict(results['pretrained'], results['random'])}")
+
+
+def _planned(settings: Quickstart, begin: float, measured: Callable[[], Cost]) -> Comparison:
+    """The comparison this machine has time for; once planned, it stays when started again."""
+    from electrify.training.signals import seconds_of
+
+    asked, path = Comparison(settings.seeds, EPOCHS), settings.out / "comparison.json"
+    if path.exists() and (known := read_json(path))["asked"] == settings.seeds:
+        return Comparison(known["seeds"], known["epochs"])
+    chosen = asked
+    if not (settings.out / "pretrained").exists():
+        cost = measured()
+        normal = seconds_of(settings.budget, "--budget") + NORMAL_SECONDS
+        left = 2 * normal - (time.monotonic() - begin)
+        chosen = affordable(asked, cost, max(LEAST_SECONDS, left))
+        if chosen != asked:
+            print(
+                f"this machine is slow or busy: {asked.seeds} seeds of {asked.epochs:.0f} epochs "
+                f"would take about {duration(cost.of(asked))}; {chosen.seeds} seeds of "
+                f"{chosen.epochs:.0f} epochs take about {duration(cost.of(chosen))}"
+            )
+    write_json(path, {"asked": settings.seeds, **chosen._asdict()})
+    return chosen
 
 
 def untrained(some: recipe.Recipe, tokenizer: Path, out: Path) -> Path:
@@ -157,8 +254,12 @@ def untrained(some: recipe.Recipe, tokenizer: Path, out: Path) -> Path:
     return out / "discriminator"
 
 
+STUDENT = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31}
+"""Two-sided 95 % points of Student's t by degrees of freedom: few seeds, wide noise."""
+
+
 def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
-    """Whether pre-training helped by more than seeds differ.
+    """Whether pre-training helped by more than seeds differ: at the 95 % level of Welch's test.
 
     >>> of = lambda mean: {"mean": {"f1": mean}, "std": {"f1": 0.02}, "seeds": [{}] * 4}
     >>> verdict(of(0.7), of(0.5))
@@ -174,11 +275,16 @@ def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
     said = f"{metric} {means[0]:.3f} pre-trained, {means[1]:.3f} from random weights"
     if min(ended) < 2:
         return f"{said}; one seed says nothing about chance"
-    if gain > 2 * error:
+    noise = STUDENT.get(sum(ended) - 2, 2.2) * error
+    if gain > noise:
         return f"{said}: a gain of {gain:.3f} ± {error:.3f}"
-    if gain < -2 * error:
+    if gain < -noise:
         return f"{said}: a loss of {-gain:.3f} ± {error:.3f}; a longer --budget?"
-    return f"{said}: no gain larger than chance ({gain:+.3f} ± {error:.3f}); a longer --budget?"
+    what = "gain" if gain > 0 else "loss"
+    return (
+        f"{said}: a {what} of {abs(gain):.3f} ± {error:.3f}, which is within its noise "
+        f"({noise:.3f}); a longer --budget or more --seeds?"
+    )
 
 
 def _say(command: str) -> None:
