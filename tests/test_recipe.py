@@ -7,9 +7,11 @@ import pytest
 
 from electrify.cli import COMMANDS, _recipe_settings
 from electrify.errors import UserError
+from electrify.plan import Plan
 from electrify.recipe import (
     FromRecipe,
     Recipe,
+    Run,
     check,
     load,
     names,
@@ -17,6 +19,7 @@ from electrify.recipe import (
     path_of,
     with_config_flags,
 )
+from electrify.training.options import Export, Pretrain
 
 # google-research/electra configure_pretraining.py and README: layers, width, heads, feed-forward,
 # tables, generator's width, mask rate, length, batch, rate, steps.
@@ -189,3 +192,22 @@ def test_what_must_be_given_and_unknown_flags(capsys):
             cook(*arguments)
         assert end.value.code == 2
         assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["tiny", "bert-small"])
+def test_from_python_the_recipe_that_is_named_is_the_one_used(name):
+    assert only_recipe(Plan(recipe=name)) == load(name)
+    settings = Pretrain(recipe=name, data="shards", out="run")
+    assert only_recipe(settings) == load(name)
+    assert (settings.data, settings.out) == (Path("shards"), Path("run"))
+    assert Export("run", "model") == Export(Path("run"), Path("model"))
+
+
+def test_from_python_sections_that_are_given_replace_the_recipes(tmp_path):
+    shorter = replace(load("tiny").run, steps=5)
+    settings = Pretrain(recipe="tiny", data="d", out="o", run=shorter)
+    assert only_recipe(settings) == replace(load("tiny"), run=shorter)
+    assert replace(settings, out=tmp_path).run.steps == 5
+    assert Plan(recipe="tiny", run=Run()).run == Run()  # even if it is the default's
+    with pytest.raises(UserError, match="did you mean tiny"):
+        Plan(recipe="tinny")

@@ -105,6 +105,13 @@ def unknown(what: str, name: str, known: Mapping[str, Any], noun: str) -> UserEr
     )
 
 
+def accept_text_paths(settings: Any) -> None:
+    """Make paths of texts in fields that hold paths; for `__post_init__`, as Python users write."""
+    for name, hint in get_type_hints(type(settings)).items():
+        if hint is Path and isinstance(text := getattr(settings, name), str):
+            object.__setattr__(settings, name, Path(text))
+
+
 def to_dict(settings: Any) -> dict[str, Any]:
     """Settings as plain JSON values, paths as text."""
     table: dict[str, Any] = json.loads(json.dumps(asdict(settings), default=str))

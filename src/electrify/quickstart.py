@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,10 +119,7 @@ def quickstart(settings: Quickstart) -> int:
     from electrify.training.pretrain import pretrain
 
     _say(f"electrify pretrain tiny --data {shards} --out {run} --budget {settings.budget}")
-    sections = {part.name: getattr(tiny, part.name) for part in fields(recipe.Recipe)}
-    code = pretrain(
-        Pretrain(recipe="tiny", data=shards, out=run, budget=settings.budget, **sections)
-    )
+    code = pretrain(Pretrain(recipe="tiny", data=shards, out=run, budget=settings.budget))
     if code:
         return code
 

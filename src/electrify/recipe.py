@@ -149,12 +149,35 @@ class Recipe:
     run: Run = field(default_factory=Run)
 
 
+# Sections that were not given to a command's settings: those of the recipe that they name.
+_OF_THE_RECIPE = Recipe()
+
+
 @dataclass(frozen=True, kw_only=True)
 class FromRecipe(Recipe):
-    """The settings of a command whose first argument is a recipe, and whose flags change it."""
+    """The settings of a command whose first argument is a recipe, and whose flags change it.
 
+    From Python, sections that are not given are the named recipe's: `Plan(recipe="tiny")`. To
+    change one, give it whole: `Plan(recipe="tiny", run=replace(load("tiny").run, steps=500))`.
+    """
+
+    discriminator: Discriminator = field(default_factory=lambda: _OF_THE_RECIPE.discriminator)
+    generator: Generator = field(default_factory=lambda: _OF_THE_RECIPE.generator)
+    sharing: Sharing = field(default_factory=lambda: _OF_THE_RECIPE.sharing)
+    objective: Objective = field(default_factory=lambda: _OF_THE_RECIPE.objective)
+    optimizer: Optimizer = field(default_factory=lambda: _OF_THE_RECIPE.optimizer)
+    run: Run = field(default_factory=lambda: _OF_THE_RECIPE.run)
     recipe: tyro.conf.Suppress[str]
     """A recipe's name, or the path of one's own file (.toml)."""
+
+    def __post_init__(self) -> None:
+        config.accept_text_paths(self)
+        sections = [part.name for part in fields(Recipe)]
+        left_out = [n for n in sections if getattr(self, n) is getattr(_OF_THE_RECIPE, n)]
+        if left_out:
+            named = load(self.recipe)
+            for name in left_out:
+                object.__setattr__(self, name, getattr(named, name))
 
 
 SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)

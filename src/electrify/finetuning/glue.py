@@ -28,7 +28,7 @@ from electrify.finetuning.results import (
     read_results,
     write_result,
 )
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.tasks import TASKS, Split
 from electrify.jobs import available_cores, executor, in_order
 from electrify.lock import hold
 from electrify.progress import duration, progress
@@ -143,8 +143,9 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
     wanted += [(source, 0) for source in sorted(sources) if source not in names]
     wanted.sort(key=lambda pair: pair[0] in chains)
     for name in {name for name, _ in wanted}:
-        read = {split for split, _ in reading_of(label, TASKS[name])} if name in names else {"dev"}
-        for split in ("train", *sorted(read)):
+        reading = reading_of(label, TASKS[name]) if name in names else ()
+        splits: set[Split] = {"train", "dev", *(split for split, _ in reading)}
+        for split in sorted(splits):
             if not glue_data.has_split(settings.data, TASKS[name], split):
                 glue_data.read_split(settings.data, TASKS[name], split)
     model_is = fingerprint(model)

@@ -160,7 +160,7 @@ def _from_lines(path: Path, text: str, named: Columns) -> Sentences:
         check_length(path, number, "word", cells[word_place])
         if not inside:
             for some in (words, tags, numbers):
-                some.append([])  # type: ignore[attr-defined]
+                some.append([])
             inside = True
         words[-1].append(cells[word_place])
         tags[-1].append(cells[tag_place])

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electrify.commit import checked_manifest, damaged, read_json
+from electrify.commit import TABLE, TEXT, checked_json, damaged, read_json
 from electrify.finetuning.stats import bounds, bounds_are
 from electrify.reports import plots
 from electrify.reports.page import Html, Key, Section, figure, name, paragraph, table, text
@@ -37,14 +37,17 @@ class Tuned(NamedTuple):
 def is_tuned(folder: Path) -> bool:
     """Whether a folder is a finished `electrify finetune`."""
     manifest = folder / "manifest.json"
-    return manifest.is_file() and checked_manifest(manifest)["kind"] == "fine-tuned model"
+    return manifest.is_file() and checked_json(manifest, MANIFEST)["kind"] == "fine-tuned model"
+
+
+MANIFEST = {"kind": TEXT, "identity": TABLE}
 
 
 def read_tuned(folder: Path, label: str) -> Tuned:
     """The result of a folder."""
     files = ("result.json", "manifest.json")
     sources = [read_source(folder, file)[1] for file in files]
-    identity = checked_manifest(folder / "manifest.json")["identity"]
+    identity = checked_json(folder / "manifest.json", MANIFEST)["identity"]
     result: dict[str, Any] = read_json(folder / "result.json")
     try:
         tuned = Tuned(label, result, (identity["train"], identity["dev"]), sources)

@@ -5,7 +5,7 @@ import torch
 from electrify.batches.masking import most_slots
 from electrify.errors import UserError
 from electrify.hardware import GIGA, memory_of
-from electrify.models.memory import memory, of_one_example
+from electrify.models.memory import Precision, memory, of_one_example
 from electrify.models.pair import Vocabulary
 from electrify.models.sketch import sketch, trained
 from electrify.recipe import Recipe
@@ -22,7 +22,7 @@ def check_fits(
     With 0 rows activations are left out. Weights may be sharded by several processes.
     """
     networks, run = sketch(recipe, vocabulary).networks, recipe.run
-    precision = "float32" if run.precision == "float32" or device.type == "cpu" else "mixed"
+    precision: Precision = "float32" if run.precision == "float32" or device.type == "cpu" else "mixed"
     slots = max(1, most_slots(recipe.objective.mask_rate, run.length))
     one_example = of_one_example(networks, run.length, slots, precision)
     parameters = trained(networks.values())

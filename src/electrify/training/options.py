@@ -6,6 +6,7 @@ from typing import Literal
 
 import tyro
 
+from electrify.config import accept_text_paths
 from electrify.recipe import FromRecipe
 
 NEWEST = -1
@@ -57,3 +58,6 @@ class Export:
     """The folder to make."""
     step: int = NEWEST
     """Which checkpoint; -1: the newest that is whole."""
+
+    def __post_init__(self) -> None:
+        accept_text_paths(self)
