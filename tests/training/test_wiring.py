@@ -35,11 +35,18 @@ from electrify.recipe import (
 from electrify.tokens import tokenizer as tokenizers
 from electrify.training import checkpoint, loop
 from electrify.training.export_run import export_run
-from electrify.training.objective import masking_of, open_data, task
+from electrify.training.objective import (
+    build_objective,
+    masking_of,
+    open_data,
+    task,
+    vocabulary_of,
+)
 from electrify.training.optim import build_optimizer
 from electrify.training.options import Export, Pretrain
 from electrify.training.pretrain import pretrain, rates
 from electrify.training.schedule import factor
+from electrify.training.state import model_tensors
 
 SIZES = {
     "hidden_size": 32,
@@ -311,7 +318,21 @@ def test_special_tokens_count_in_the_number_of_slots(shards):
     assert (wanted_B != np.round((tokens_B - 3) * 0.25)).any()  # it makes a difference
 
 
-def test_the_seed_reaches_order_masks_samples_and_dropout(base, shards, tmp_path, monkeypatch):
+def test_the_seed_reaches_every_starting_weight(shards):
+    tokenizer, _ = open_data(shards, BASE)
+    ours, other = (
+        model_tensors(
+            build_objective(changed(BASE, {"run.seed": seed}), vocabulary_of(tokenizer)).model
+        )
+        for seed in (3, 4)
+    )
+    drawn = [
+        name for name, tensor in ours.items() if tensor.is_floating_point() and tensor.ndim > 1
+    ]
+    assert not [name for name in drawn if torch.equal(ours[name], other[name])]
+
+
+def test_the_seed_reaches_order_masks_samples_and_dropout(shards, tmp_path, monkeypatch):
     ours, other = (batch_of(changed(BASE, {"run.seed": seed}), shards) for seed in (3, 4))
     for name in ("ids_BL", "positions_BN", "uniforms_BN"):
         assert not np.array_equal(getattr(ours, name), getattr(other, name)), name
