@@ -22,7 +22,9 @@ def check_fits(
     With 0 rows activations are left out. Weights may be sharded by several processes.
     """
     networks, run = sketch(recipe, vocabulary).networks, recipe.run
-    precision: Precision = "float32" if run.precision == "float32" or device.type == "cpu" else "mixed"
+    precision: Precision = (
+        "float32" if run.precision == "float32" or device.type == "cpu" else "mixed"
+    )
     slots = max(1, most_slots(recipe.objective.mask_rate, run.length))
     one_example = of_one_example(networks, run.length, slots, precision)
     parameters = trained(networks.values())
