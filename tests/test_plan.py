@@ -5,6 +5,7 @@ import json
 import pytest
 
 from electrify.cli import main
+from electrify.hardware import KNOWN, name_of, near
 from electrify.recipe import path_of
 
 
@@ -115,7 +116,8 @@ def test_what_cannot_be_shared_is_said(capsys):
         (["tinny"], "did you mean tiny?"),
         (["--run.steps", "3"], "needs a recipe first"),
         (["none.toml"], "cannot read none.toml"),
-        (["tiny", "--hardware", "A10"], "did you mean A100?"),
+        (["tiny", "--hardware", "H100 PCI"], "did you mean H100-PCIe?"),
+        (["tiny", "--hardware", "B100"], "there are: T4, V100, A10"),
         (["tiny", "--hardware", "T4", "--discriminator.config.hidden-sizes", "8"], "hidden_size?"),
         (["tiny", "--hardware", "T4", "--discriminator.architecture", "bertt"], "mean bert?"),
         (["tiny", "--discriminator.config.hidden-size"], "needs a value"),
@@ -144,3 +146,41 @@ def test_help_is_about_the_recipe(capsys):
     with pytest.raises(SystemExit):
         main(["plan"])
     assert "usage: electrify plan RECIPE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("4090", "RTX4090"),
+        ("RTX 4090", "RTX4090"),
+        ("rtx-5090", "RTX5090"),
+        ("NVIDIA GeForce RTX 3090", "RTX3090"),
+        ("Tesla T4", "T4"),
+        ("RTX A6000", "A6000"),
+        ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("a100 80gb", "A100-80GB"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("Apple M4 Max", "M4-Max"),
+        *((name, name) for name in ("L4", "A10", "A10G", "L40S", "H200", "B200", "GH200")),
+    ],
+)
+def test_devices_are_known_as_people_and_drivers_write_them(written, name):
+    assert name_of(written) == name
+
+
+@pytest.mark.parametrize("written", ["B100", "A1000", "L", "T", "V", "5", "9070", "MI300X", ""])
+def test_other_devices_are_not_taken_for_known_ones(written):
+    assert name_of(written) is None
+    assert near(written) is None
+
+
+def test_peaks_are_plausible_and_have_a_source():
+    for name, device in KNOWN.items():
+        assert 1 <= device.mixed / device.float32 <= 31, name
+        assert 1e12 < device.float32 < 1.1e14, name
+        assert 1e10 <= device.memory < 2e11, name
+        assert device.source, name
+
+
+def test_a_plan_for_a_card_by_its_number(planned):
+    assert planned("tiny", "--hardware", "4090")["hardware"]["name"] == "RTX4090"

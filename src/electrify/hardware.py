@@ -1,6 +1,8 @@
 """How fast devices are and what they hold: peak numbers of their makers, or measured here."""
 
+import difflib
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,15 +24,76 @@ class Hardware(NamedTuple):
 
 
 TERA, GIGA = 1e12, 1e9
+_GA102, _ADA = "NVIDIA Ampere GA102 whitepaper", "NVIDIA Ada whitepaper"
+_BLACKWELL = "NVIDIA RTX Blackwell whitepaper"
+_APPLE = "GPU cores x clock; training on a Mac runs on the CPU today, which is slower"
+
+
+def _device(float32: float, mixed: float, memory: float, source: str) -> Hardware:
+    return Hardware(float32 * TERA, mixed * TERA, memory * GIGA, source)
+
+
+# TFLOP/s in float32, TFLOP/s in bfloat16 or float16 (dense, adding up in float32), GB.
 KNOWN = {
-    "T4": Hardware(8.1 * TERA, 65 * TERA, 16 * GIGA, "NVIDIA T4 datasheet"),
-    "V100": Hardware(15.7 * TERA, 125 * TERA, 16 * GIGA, "NVIDIA V100 datasheet, SXM2"),
-    "A100": Hardware(19.5 * TERA, 312 * TERA, 40 * GIGA, "NVIDIA A100 datasheet"),
-    "A100-80GB": Hardware(19.5 * TERA, 312 * TERA, 80 * GIGA, "NVIDIA A100 datasheet"),
-    "H100": Hardware(67 * TERA, 989 * TERA, 80 * GIGA, "NVIDIA H100 datasheet, SXM, no sparsity"),
-    "RTX3090": Hardware(35.6 * TERA, 71 * TERA, 24 * GIGA, "NVIDIA Ampere GA102 whitepaper"),
-    "RTX4090": Hardware(82.6 * TERA, 165 * TERA, 24 * GIGA, "NVIDIA Ada whitepaper"),
+    "T4": _device(8.1, 65, 16, "NVIDIA T4 datasheet"),
+    "V100": _device(15.7, 125, 16, "NVIDIA V100 datasheet, SXM2"),
+    "A10": _device(31.2, 125, 24, "NVIDIA A10 datasheet"),
+    "A10G": _device(31.5, 70, 24, "NVIDIA A10G datasheet"),
+    "A30": _device(10.3, 165, 24, "NVIDIA A30 datasheet"),
+    "A40": _device(37.4, 149.7, 48, "NVIDIA A40 datasheet"),
+    "A6000": _device(38.7, 154.8, 48, "NVIDIA RTX A6000 datasheet"),
+    "A100": _device(19.5, 312, 40, "NVIDIA A100 datasheet"),
+    "A100-80GB": _device(19.5, 312, 80, "NVIDIA A100 datasheet"),
+    "L4": _device(30.3, 121, 24, "NVIDIA L4 datasheet"),
+    "L40S": _device(91.6, 362, 48, "NVIDIA L40S datasheet"),
+    "H100": _device(67, 989, 80, "NVIDIA H100 datasheet, SXM, no sparsity"),
+    "H100-PCIe": _device(51, 756, 80, "NVIDIA H100 datasheet, PCIe, no sparsity"),
+    "H200": _device(67, 989, 141, "NVIDIA H200 datasheet, SXM, no sparsity"),
+    "GH200": _device(67, 989, 96, "NVIDIA GH200 datasheet, HBM3, no sparsity"),
+    "B200": _device(75, 2250, 180, "NVIDIA HGX B200 datasheet, one of eight, no sparsity"),
+    "RTX3060": _device(12.7, 25.5, 12, "NVIDIA GeForce specifications, as GA102 whitepaper"),
+    "RTX3080": _device(29.8, 59.5, 10, _GA102),
+    "RTX3090": _device(35.6, 71, 24, _GA102),
+    "RTX4080": _device(48.7, 97.5, 16, _ADA),
+    "RTX4090": _device(82.6, 165, 24, _ADA),
+    "RTX5080": _device(56.3, 112.6, 16, _BLACKWELL),
+    "RTX5090": _device(104.8, 209.5, 32, _BLACKWELL),
+    "M1": _device(2.6, 2.6, 16, f"Apple's number; {_APPLE}"),
+    "M1-Max": _device(10.4, 10.4, 64, f"Apple's number; {_APPLE}"),
+    "M2": _device(3.6, 3.6, 24, f"Apple's number; {_APPLE}"),
+    "M2-Max": _device(13.6, 13.6, 96, f"about, {_APPLE}"),
+    "M3-Max": _device(14.1, 14.1, 128, f"about, {_APPLE}"),
+    "M4-Max": _device(16.2, 16.2, 128, f"about, {_APPLE}"),
 }
+
+
+def name_of(text: str) -> str | None:
+    """The name in `KNOWN` of a device as people and drivers write it; None if it has none.
+
+    >>> name_of("rtx 4090"), name_of("NVIDIA A100-SXM4-80GB"), name_of("B100")
+    ('RTX4090', 'A100-80GB', None)
+    """
+    wanted = _plain(text)
+    for name, device in KNOWN.items():
+        if wanted in (_plain(name), f"{_plain(name)}{device.memory / GIGA:.0f}gb"):
+            return name
+    return None
+
+
+def near(text: str) -> str | None:
+    """The name of a device that is written almost so: other numbers are other devices."""
+    plain = {_plain(name): name for name in KNOWN if _digits(name) == _digits(text)}
+    found = difflib.get_close_matches(_plain(text), plain, n=1, cutoff=0.8)
+    return plain[found[0]] if found else None
+
+
+def _plain(name: str) -> str:
+    """A name without maker, series and separators."""
+    return re.sub(r"nvidia|geforce|quadro|tesla|apple|rtx|sxm\d?|[^a-z0-9]", "", name.lower())
+
+
+def _digits(name: str) -> str:
+    return re.sub(r"\D", "", name)
 
 
 def memory_of(device: str) -> float:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from electrify.config import check_least, unknown
+from electrify.config import check_least
 from electrify.errors import UserError
-from electrify.hardware import GIGA, KNOWN, TERA, Hardware, this_machine
+from electrify.hardware import GIGA, KNOWN, TERA, Hardware, name_of, near, this_machine
 from electrify.progress import duration
 from electrify.recipe import FromRecipe, check, only_recipe
 
@@ -21,7 +21,7 @@ class Plan(FromRecipe):
     vocab_size: int = 30_522
     """Tokens of the vocabulary; 30,522 is that of bert-base-uncased."""
     hardware: str = HERE
-    """T4, V100, A100, A100-80GB, H100, RTX3090, RTX4090, or here: this machine, measured."""
+    """A GPU such as L4, A100-80GB or "RTX 4090" (a wrong name lists all); here: this machine."""
     devices: int = 1
     """How many of them."""
     tflops: float | None = None
@@ -74,11 +74,17 @@ def _check(settings: Plan) -> None:
 
 def _hardware(settings: Plan) -> tuple[str, Hardware]:
     """The device that is asked for, with the numbers that are given in place of its own."""
-    names = {name.lower(): name for name in (*KNOWN, HERE)}
-    name = names.get(settings.hardware.lower())
+    name = HERE if settings.hardware.lower() == HERE else name_of(settings.hardware)
     if name is None:
-        known = dict.fromkeys(names.values())
-        raise unknown(f"--hardware {settings.hardware}", settings.hardware, known, "known device")
+        nearest = near(settings.hardware)
+        raise UserError(
+            f"--hardware {settings.hardware} is not a known device",
+            got=settings.hardware,
+            fix=f"did you mean {nearest}?"
+            if nearest
+            else f"there are: {', '.join(KNOWN)}, {HERE}; for another, give its numbers: "
+            "--hardware A100 --tflops N --memory N",
+        )
     found = this_machine() if name == HERE else KNOWN[name]
     if settings.tflops is not None:
         peak = settings.tflops * TERA
