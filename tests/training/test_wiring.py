@@ -319,17 +319,21 @@ def test_special_tokens_count_in_the_number_of_slots(shards):
 
 
 def test_the_seed_reaches_every_starting_weight(shards):
+    """And the two networks, if they have one shape and share nothing, start differently."""
     tokenizer, _ = open_data(shards, BASE)
+    apart = changed(BASE, {"generator.width": 1.0, "sharing.embeddings": "none"})
     ours, other = (
         model_tensors(
-            build_objective(changed(BASE, {"run.seed": seed}), vocabulary_of(tokenizer)).model
+            build_objective(changed(apart, {"run.seed": seed}), vocabulary_of(tokenizer)).model
         )
         for seed in (3, 4)
     )
-    drawn = [
-        name for name, tensor in ours.items() if tensor.is_floating_point() and tensor.ndim > 1
-    ]
+    drawn = [name for name in ours if ours[name].ndim > 1 and ours[name].is_floating_point()]
     assert not [name for name in drawn if torch.equal(ours[name], other[name])]
+    twins = {name.removeprefix("generator."): name for name in drawn if name[:9] == "generator"}
+    both = [name for name in twins if f"discriminator.{name}" in drawn]
+    assert both
+    assert not [n for n in both if torch.equal(ours[twins[n]], ours[f"discriminator.{n}"])]
 
 
 def test_the_seed_reaches_order_masks_samples_and_dropout(shards, tmp_path, monkeypatch):
