@@ -37,7 +37,7 @@ def hold(path: Path, what: str) -> IO[bytes]:
             if error.errno not in WITHOUT_LOCKS:
                 file.close()
                 raise
-            _warn(os.strerror(error.errno))
+            _warn(f"{error.strerror}")
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             break
         file.close()
