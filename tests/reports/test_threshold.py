@@ -70,8 +70,8 @@ def test_runs_exports_and_pages_flag_from_the_same_probability(evaluated, tmp_pa
     said = f"flagged: from {100 * threshold.value:.1f} % on"
     assert said in as_json(pair, TEXT, some)["said"]
     assert said in page(pair, TEXT, some)
-    assert "12.0%" in str(threshold)
-    assert "false-alarm rate 3.4%" in str(threshold)
+    assert "12.0 %" in str(threshold)
+    assert "false-alarm rate 3.4 %" in str(threshold)
 
 
 def test_a_model_from_elsewhere_flags_the_likeliest_and_says_so(evaluated, tmp_path):

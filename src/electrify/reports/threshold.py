@@ -40,14 +40,18 @@ class Threshold(NamedTuple):
     def __str__(self) -> str:
         if self.value is None:
             return (
-                f"flagged: the likeliest {self.replaced_rate:.0%} of each text and all from 50 % "
+                f"flagged: the likeliest {100 * self.replaced_rate:.0f} % of each text and all from 50 % "
                 "on, as no validation threshold is known"
             )
         return (
             f"flagged: from {100 * self.value:.1f} % on, which flags as many tokens of the "
-            f"validation set as were replaced ({self.replaced_rate:.1%})"
-            + (f"; false-alarm rate {self.false_alarm_rate:.1%}" if self.false_alarm_rate else "")
+            f"validation set as were replaced ({100 * self.replaced_rate:.1f} %)"
+            + _alarms(self.false_alarm_rate)
         )
+
+
+def _alarms(rate: float | None) -> str:
+    return "" if rate is None else f"; false-alarm rate {100 * rate:.1f} %"
 
 
 def of_metrics(record: Mapping[str, Any]) -> Threshold:
