@@ -40,8 +40,8 @@ class Threshold(NamedTuple):
     def __str__(self) -> str:
         if self.value is None:
             return (
-                f"flagged: the likeliest {100 * self.replaced_rate:.0f} % of each text and all from 50 % "
-                "on, as no validation threshold is known"
+                f"flagged: the likeliest {100 * self.replaced_rate:.0f} % of each text and all "
+                "from 50 % on, as no validation threshold is known"
             )
         return (
             f"flagged: from {100 * self.value:.1f} % on, which flags as many tokens of the "
