@@ -1,9 +1,12 @@
 """The presets, field by field, against what the sources say (fidelity sheet, fine-tuning)."""
 
+from collections import namedtuple
+
 import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
 
+from electrify.errors import GuardError
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.fit import fit
 from electrify.finetuning.head import OwnHead
@@ -11,7 +14,7 @@ from electrify.finetuning.options import Fit
 from electrify.finetuning.presets import PRESETS, plan
 from electrify.finetuning.tagging import Tagger
 from electrify.finetuning.tasks import TASKS
-from electrify.training import precision
+from electrify.training import precision, resume
 from electrify.training.layers import layer_scale
 
 SMALL, BASE, LARGE = 256, 768, 1024
@@ -85,8 +88,6 @@ class Recorder(torch.nn.Module):
 
 def test_the_rate_of_a_fit_is_the_official_one_with_a_float_warm_up(monkeypatch):
     """CoLA: 804 steps, warm-up 80.4; step 80 has 8.960e-5 and step 81 8.9925e-5 (golden)."""
-    from collections import namedtuple
-
     batch = namedtuple("Batch", "numbers_B2")
     seen = {}
 
@@ -110,6 +111,29 @@ def test_the_rate_of_a_fit_is_the_official_one_with_a_float_warm_up(monkeypatch)
     assert rates[80] == pytest.approx(8.960174253112546e-05, rel=1e-12)
     assert rates[81] == pytest.approx(8.992537313432836e-05, rel=1e-12)
     assert rates[803] == pytest.approx(1.2437810945273853e-07, rel=1e-9)
+
+
+class Undefined(Recorder):
+    """A model whose loss is not a number."""
+
+    def forward(self, batch, totals):
+        loss, _ = super().forward(batch, totals)
+        return loss * float("nan"), {"loss": loss.detach() * float("nan")}
+
+
+def test_without_a_folder_there_is_no_checkpoint_to_go_back_to(monkeypatch):
+    """Not even one that somebody else left in the working directory."""
+    monkeypatch.setattr(resume, "restore", lambda *what: pytest.fail("looked for a checkpoint"))
+    batch = namedtuple("Batch", "numbers_B2")
+    with pytest.raises(GuardError):
+        fit(
+            Undefined(),
+            [1] * 64,
+            lambda numbers: batch(torch.ones(len(numbers), 2)),
+            Fit(batch_size=4),
+            seed=0,
+            device="cpu",
+        )
 
 
 def test_a_precision_that_the_machine_emulates_is_named_once(monkeypatch, capsys):

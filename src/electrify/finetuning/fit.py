@@ -104,13 +104,13 @@ def fit(
         told=heard,
     )
     begin = time.monotonic()
-    checkpoints = (folder or Path()) / CHECKPOINTS
+    checkpoints = None if folder is None else folder / CHECKPOINTS
     with _interruptible(stop):
         start = 0
-        if folder is not None:
+        if checkpoints is not None:
             run.writer = Writer(checkpoints, Policy(keep_last=1))
             start = begin_or_restore(run, checkpoints)
-        at_the_end = frozenset([steps]) if folder is not None else frozenset[int]()
+        at_the_end = frozenset([steps]) if checkpoints else frozenset[int]()
         cadence = Cadence(steps, max(1, steps // LINES), 0, 0, SECONDS_BETWEEN_SAVES, at_the_end)
         done = train_to_the_end(run, checkpoints, cadence, start)
     if done.why:

@@ -48,8 +48,8 @@ def restore(run: Training, checkpoints: Path) -> int | None:
     return taken.step
 
 
-def train_to_the_end(run: Training, checkpoints: Path, cadence: Cadence, start: int) -> Done:
-    """Train to the end, going back to a checkpoint where the guard asks for it."""
+def train_to_the_end(run: Training, checkpoints: Path | None, cadence: Cadence, start: int) -> Done:
+    """Train to the end, going back to a checkpoint where the guard asks for it, if there is one."""
     while True:
         done = train(run, start, cadence)
         if run.writer is not None and done.why == "reload":
@@ -62,7 +62,7 @@ def train_to_the_end(run: Training, checkpoints: Path, cadence: Cadence, start: 
         if done.why != "reload":
             return done
         run.warn(f"{run.guard.why}; going back to the last checkpoint, without the bad batches")
-        back = restore(run, checkpoints)
+        back = None if checkpoints is None else restore(run, checkpoints)
         if back is None:  # no save has succeeded: there is nothing to go back to
             raise run.guard.error()
         start, run.measured = back, min(run.measured, back)
