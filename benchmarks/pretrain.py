@@ -137,13 +137,13 @@ def mlm(recipe: Recipe) -> bool:
     return recipe.objective.kind == "mlm"
 
 
-def batch(recipe: Recipe, step: int) -> Inputs:
+def batch(recipe: Recipe, step: int, vocabulary: Vocabulary = VOCABULARY) -> Inputs:
     """A full batch of random tokens with 15 % of its places chosen."""
     rng = torch.Generator().manual_seed(step)
     size, length = recipe.run.batch_size, recipe.run.length
     slots = most_slots(recipe.objective.mask_rate, length)
-    ids_BL = torch.randint(1000, VOCABULARY.size, (size, length), generator=rng)
-    ids_BL[:, 0], ids_BL[:, -1] = VOCABULARY.cls, VOCABULARY.sep
+    ids_BL = torch.randint(1000, vocabulary.size, (size, length), generator=rng)
+    ids_BL[:, 0], ids_BL[:, -1] = vocabulary.cls, vocabulary.sep
     positions_BN = torch.rand(size, length - 2, generator=rng).topk(slots).indices + 1
     masked_BL = ids_BL.scatter(1, positions_BN, MASK)
     uniforms_BN = torch.rand(size, slots, generator=rng)
