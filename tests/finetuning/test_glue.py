@@ -249,7 +249,7 @@ def test_a_preset_that_reads_both_halves_of_mnli_needs_both(
         ("runs/long/model/discriminator", "long"),
         ("runs/long/model/model", "long"),
         ("runs/long", "long"),
-        ("model/discriminator", "here"),  # the folder it is in tells it from others
+        ("model/discriminator", "model/discriminator"),  # not the working directory's name
         ("google/electra-small-discriminator", "google/electra-small-discriminator"),
     ],
 )

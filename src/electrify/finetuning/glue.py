@@ -58,12 +58,14 @@ def short_name(model: str) -> str:
 
     >>> short_name("/data/run-7/model/discriminator"), short_name("google/electra-small-generator")
     ('run-7', 'google/electra-small-generator')
+    >>> short_name("model/encoder")
+    'model/encoder'
     """
     path = Path(model)
     if not path.is_absolute() and not path.exists():
         return model
-    names = [name for name in reversed(path.resolve().parts) if name not in EVERY_EXPORT]
-    return names[0] if len(names) > 1 else model
+    names = [name for name in reversed(path.parts) if name not in (*EVERY_EXPORT, path.anchor)]
+    return names[0] if names else model
 
 
 EVERY_EXPORT = ("model", "discriminator", "generator", "encoder")
