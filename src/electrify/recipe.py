@@ -237,7 +237,7 @@ def _value(text: str) -> Value:
     """A number or truth value where the text is one, else the text."""
     try:
         value = json.loads(text.lower() if text in ("True", "False") else text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, bool | int | float | str) else text
 

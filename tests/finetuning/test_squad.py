@@ -15,7 +15,7 @@ from electrify.finetuning.squad import squad
 from electrify.finetuning.squad_data import read_questions
 from electrify.finetuning.squad_metrics import scores
 
-BY_HEART = Fit(lr=5e-3, epochs=60, batch_size=8, layer_decay=1.0, optimizer="adamw")
+BY_HEART = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
         for parameter in objective.model.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
     folder = RunFolder(out)
-    folder.begin_or_go_on(recipe, shards, tokenizer, objective.networks, "steps", warn=print)
+    folder.begin_or_go_on(recipe, shards, tokenizer, objective.networks, "steps", "bf16", print)
     taken = checkpoint.snapshot(7, model_tensors(objective.model), {}, {})
     checkpoint.write(folder.checkpoints, taken)
     return out

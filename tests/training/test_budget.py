@@ -4,8 +4,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from electrify.errors import UserError
+from electrify.jobs import available_cores
 from electrify.recipe import Recipe, load
 from electrify.training import budget
 from electrify.training.budget import OVERHEAD, cause_of_few_steps, fit_to_budget
@@ -46,6 +48,7 @@ def made_of(monkeypatch):
             load_scale=lambda state: loaded.append(state),
             share=range,
             choice=choice,
+            device=torch.device("cpu"),
         )
         loaded = []
         run = SimpleNamespace(
@@ -138,7 +141,28 @@ def test_few_steps_are_a_warning_that_names_the_cause(made_of):
 
 
 def test_the_cause_is_the_precision_or_others_or_the_size():
-    assert "bfloat16" in cause_of_few_steps(EMULATED, cpu_share=0.2)
-    assert "other programs use the CPU" in cause_of_few_steps(FREE, cpu_share=0.45)
-    assert "45%" in cause_of_few_steps(FREE, cpu_share=0.45)
-    assert "smaller recipe" in cause_of_few_steps(FREE, cpu_share=0.95)
+    cores = available_cores()
+    assert "bfloat16" in cause_of_few_steps(EMULATED, cpu_share=0.2, load=2 * cores)
+    others = cause_of_few_steps(FREE, cpu_share=0.45, load=2 * cores)
+    assert "other programs use the CPU" in others
+    assert "45%" in others
+    assert "smaller recipe" in cause_of_few_steps(FREE, cpu_share=0.95, load=2 * cores)
+    idle = cause_of_few_steps(FREE, cpu_share=0.1, load=0.5 * cores)
+    assert "smaller recipe" in idle, "a small model does not use all threads"
+
+
+def test_making_a_batch_and_verifying_its_shards_is_no_part_of_a_step(made_of, monkeypatch):
+    run = made_of(step=0.5)
+    clock = budget.time.monotonic
+    waited = 0.0
+
+    class Slow(Numbered):
+        def __getitem__(self, number: int) -> str:
+            nonlocal waited
+            waited += 3.0
+            return super().__getitem__(number)
+
+    monkeypatch.setattr(budget.time, "monotonic", lambda: clock() + waited)
+    run.task.batches = Slow()
+    found = fit_to_budget(recipe(), run, 1000)
+    assert found.run.steps == int((1000 - 2 * 2.5 - 30 - 62 * 3) / (0.5 * OVERHEAD))

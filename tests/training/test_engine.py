@@ -40,11 +40,11 @@ def test_the_launchers_precision_is_not_ours(monkeypatch):
 def test_another_device_than_the_first_is_refused(monkeypatch):
     assert Engine(device="cpu").device.type == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(UserError, match="already trains") as caught:
+    with pytest.raises(UserError, match="already uses accelerate") as caught:
         Engine(device="cuda")
     assert "cpu" in caught.value.got
     PartialState._shared_state["device"] = torch.device("cuda", 0)
-    with pytest.raises(UserError, match="already trains"):
+    with pytest.raises(UserError, match="already uses accelerate"):
         Engine(device="cpu")
 
 
@@ -52,7 +52,7 @@ def test_another_state_of_accelerate_is_refused():
     from accelerate import Accelerator
 
     Accelerator(mixed_precision="bf16", cpu=True)
-    with pytest.raises(UserError, match="already trains"):
+    with pytest.raises(UserError, match="already uses accelerate"):
         Engine(device="cpu")
 
 

@@ -232,3 +232,18 @@ def test_its_memory_is_json_and_a_resumed_guard_decides_the_same():
     assert got + some(resumed, 515, 1_200) == expected
     assert json.dumps(resumed.state()) == json.dumps(whole.state())
     assert any(isinstance(said, str) and "learns nothing" in said for said in expected)
+
+
+def test_weights_that_are_lost_are_laid_to_the_update_before_the_bad_steps():
+    """Bad losses come after the update that spoiled the weights; going back must leave it out."""
+    watch = guard()
+    assert actions(watch, [3.0, 3.0, nan, nan], [1.0, 1.0, nan, nan], start=7) == [
+        GO,
+        GO,
+        SKIP,
+        SKIP,
+    ]
+    assert watch.last_update == 8
+    assert watch.condemn() is RELOAD
+    assert watch.why == "step 8: the weights are not finite after its update"
+    assert 8 in watch.left_out

@@ -318,10 +318,40 @@ def test_the_precision_is_chosen_once_and_printed(nursery, recipe, shards, tmp_p
     flags = ("--run.precision", "auto", "--optimizer.kind", "muon", "--run.steps", 8)
     command = ("pretrain", recipe, "--data", shards, "--out", out, *flags)
     assert nursery.run(*command, log=log, before=NATIVE + STOP_AT_6) == 130
-    assert "precision bf16 (auto: bfloat16 matmuls run at 200 GFLOP/s" in log.read_text()
+    assert "precision bf16, Muon in bf16 (auto: bfloat16 matmuls run at 200" in log.read_text()
     assert RunFolder(out).recipe.run.precision == "bf16"
     assert nursery.run(*command, log=log, before=EMULATED) == 0, "on another machine"
-    assert "precision bf16 (bfloat16 matmuls run 50 times slower" in log.read_text()
+    assert "precision bf16, Muon in bf16 (bfloat16 matmuls run 50 times" in log.read_text()
+
+
+def test_muon_keeps_its_precision_where_the_machine_has_another(nursery, recipe, shards, tmp_path):
+    """Bits do not depend on what a later start measures."""
+
+    def command(out: str) -> tuple:
+        flags = ("--optimizer.kind", "muon", "--run.steps", 10, "--run.eval-every", 10)
+        return ("pretrain", recipe, "--data", shards, "--out", tmp_path / out, *flags)
+
+    log = tmp_path / "log"
+    assert nursery.run(*command("a"), log=log, before=NATIVE) == 0
+    assert "precision float32, Muon in bf16" in log.read_text()
+    assert nursery.run(*command("b"), log=log, before=NATIVE + STOP_AT_6) == 130
+    assert nursery.run(*command("b"), log=log, before=EMULATED) == 0
+    assert_equal(tmp_path / "b", tmp_path / "a")
+    other = tmp_path / "c"
+    assert nursery.run(*command("c"), log=log, before=EMULATED) == 0
+    assert everything(other) != everything(tmp_path / "a"), "as the precision matters"
+
+
+def test_a_run_from_before_muon_had_a_choice_keeps_bfloat16(nursery, recipe, shards, tmp_path):
+    out, log = tmp_path / "run", tmp_path / "log"
+    flags = ("--optimizer.kind", "muon", "--run.steps", 8)
+    command = ("pretrain", recipe, "--data", shards, "--out", out, *flags)
+    assert nursery.run(*command, log=log, before=NATIVE + STOP_AT_6) == 130
+    about = json.loads((out / "run.json").read_text())
+    del about["muon"]
+    (out / "run.json").write_text(json.dumps(about))
+    assert nursery.run(*command, log=log, before=EMULATED) == 0
+    assert "Muon in bf16" in log.read_text().rpartition("precision float32")[2]
 
 
 def test_where_bfloat16_is_slow_muon_does_without_it(nursery, recipe, shards, tmp_path):
@@ -338,7 +368,8 @@ muon.orthogonal = checked
     flags = ("--run.precision", "auto", "--optimizer.kind", "muon", "--run.steps", 3)
     command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run", *flags)
     assert nursery.run(*command, log=tmp_path / "log", before=EMULATED + only_float32) == 0
-    assert "precision float32 (auto: float32 matmuls run at 100" in (tmp_path / "log").read_text()
+    said = (tmp_path / "log").read_text()
+    assert "precision float32, Muon in float32 (auto: float32 matmuls run at 100" in said
 
 
 def test_checkpointed_activations_give_the_same_weights(nursery, recipe, shards, tmp_path):

@@ -90,6 +90,29 @@ def test_the_losses_are_those_of_one_process(processes, alone, recipe, shards, t
     same_weights(run, alone, 3e-6)
 
 
+DISAGREEING = """
+import os
+from electrify.training import folder, precision
+bf16 = {"0": 2e9, "1": 2e11}[os.environ["RANK"]]
+precision.matmul_speed = lambda name, *what: {"float32": 1e11, "bf16": bf16}[name]
+"""
+
+
+def test_ranks_that_measure_different_speeds_compute_alike(recipe, shards, tmp_path):
+    """Also if the second one does not see yet that there is a run, as on a slow file system."""
+    run, flags = tmp_path / "run", ("--run.precision", "auto", "--optimizer.kind", "muon")
+    unseen = """
+if os.environ["RANK"] == "1":
+    folder.RunFolder.begun = property(lambda self: False)
+"""
+    for before in (DISAGREEING + STOPPING.format(4), DISAGREEING + unseen):
+        code = pretrain(2, recipe, shards, run, *flags, before=before)
+        assert code == 0, run.with_suffix(".log").read_text()
+    said = run.with_suffix(".log").read_text()
+    assert said.count("precision float32, Muon in float32") == 2
+    assert "bf16" not in said
+
+
 SHARED = {
     "electra": (),
     "words": ("--sharing.embeddings", "words"),

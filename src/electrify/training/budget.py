@@ -5,6 +5,7 @@ machine that slows down it takes longer than its budget, and says so at its end.
 """
 
 import math
+import os
 import time
 from dataclasses import replace
 from itertools import count, islice
@@ -12,6 +13,7 @@ from itertools import count, islice
 import torch
 
 from electrify.errors import UserError
+from electrify.jobs import available_cores
 from electrify.progress import duration
 from electrify.recipe import Recipe
 from electrify.training.evaluate import evaluate
@@ -44,7 +46,8 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
     begin, scale = time.monotonic(), run.engine.scale_state()
     cpu_begin = time.process_time()
     one_step = _seconds_of_a_step(run, _seconds_to_measure(seconds)) * OVERHEAD
-    cpu_share = (time.process_time() - cpu_begin) / max(time.monotonic() - begin, 1e-9)
+    threads = max(time.monotonic() - begin, 1e-9) * torch.get_num_threads()
+    cpu_share = (time.process_time() - cpu_begin) / threads if on_cpu(run) else 1.0
     one_evaluation = _seconds_of_evaluation(run) if recipe.run.eval_every else 0.0
     run.optimizer.state.clear()
     run.engine.load_scale(scale)
@@ -64,7 +67,7 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
     if steps < FEW_STEPS:
         run.warn(
             f"only {steps:,} steps fit into {duration(seconds)}, a step takes {one_step:.2g} s: "
-            f"{cause_of_few_steps(run.engine.choice, cpu_share / torch.get_num_threads())}"
+            f"{cause_of_few_steps(run.engine.choice, cpu_share, os.getloadavg()[0])}"
         )
     share = steps / recipe.run.steps
     return replace(
@@ -80,14 +83,20 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
     )
 
 
-def cause_of_few_steps(choice: Choice, cpu_share: float) -> str:
-    """Why a run is slow: its precision, other programs, or its own size.
+def on_cpu(run: Training) -> bool:
+    """Whether a run's speed is that of the CPU."""
+    return bool(run.engine.device.type == "cpu")
 
-    `cpu_share` is the CPU time the process got, of what its threads could have used.
+
+def cause_of_few_steps(choice: Choice, cpu_share: float, load: float) -> str:
+    """Return why a run is slow: its precision, other programs, or its own size.
+
+    `cpu_share` is the CPU time the process got, of what its threads could have used, and `load` the
+    machine's load average: threads also wait where nobody else wants the cores.
     """
     if choice.slow:
         return choice.reason
-    if cpu_share < BUSY:
+    if cpu_share < BUSY and load > available_cores():
         return f"other programs use the CPU, this run got {cpu_share:.0%} of its threads' time"
     return "for this machine take a smaller recipe, or a longer --budget"
 
@@ -104,15 +113,15 @@ def _seconds_to_measure(seconds: float) -> float:
 
 def _seconds_of_a_step(run: Training, seconds: float) -> float:
     """The mean of the updates of some seconds, one at least, after the first ones."""
-    begin = time.monotonic()
+    spent = 0.0
     for number in count():
-        if number == FIRST:
-            begin = time.monotonic()
-        one_gradient(run, number, run.task.batches[number], may_move=_finite)
-        enough = time.monotonic() - begin >= seconds
-        if (number >= FIRST and run.engine.agreed(enough)) or reason_to_stop(run):
+        batch = run.task.batches[number]  # made ahead in training, and its shards verified
+        begin = time.monotonic()
+        one_gradient(run, number, batch, may_move=_finite)
+        spent = time.monotonic() - begin + (spent if number > FIRST else 0.0)
+        if (number >= FIRST and run.engine.agreed(spent >= seconds)) or reason_to_stop(run):
             break
-    return (time.monotonic() - begin) / max(1, number - FIRST + 1)
+    return spent / max(1, number - FIRST + 1)
 
 
 def _finite(loss: float, norm: float) -> bool:

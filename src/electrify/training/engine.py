@@ -8,7 +8,7 @@ total, so gradients add up over processes to those of one process.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from electrify.errors import UserError
 from electrify.models.fast import keep_memory
-from electrify.training.precision import Asked, Choice, Precision, choose
+from electrify.training.precision import Asked, Choice, choose
 from electrify.training.sharding import whole
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -34,6 +34,7 @@ class Engine:
 
     def __init__(self, precision: Asked = "float32", device: str = "auto") -> None:
         from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
         from accelerate.utils import DistributedType
 
         if device == "cuda" and not torch.cuda.is_available():
@@ -43,7 +44,13 @@ class Engine:
         try:
             self.accelerator = Accelerator(mixed_precision="no", cpu=on_cpu)
         except ValueError as error:
-            raise _other_state(device, f"{error}") from error
+            if AcceleratorState._shared_state:
+                raise _other_state(device, f"{error}") from error
+            raise UserError(
+                "accelerate cannot start with these settings",
+                got=f"{error}",
+                fix="check the launcher's options and the ACCELERATE_… environment variables",
+            ) from error
         if device not in ("auto", self.accelerator.device.type):
             raise _other_state(device, f"it uses {self.accelerator.device.type}")
         kind = self.accelerator.distributed_type
@@ -57,25 +64,18 @@ class Engine:
         if self.device.type == "cpu":
             keep_memory()
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
-        self._asked = precision
-        scaled = self.precision == "fp16"
+        if precision == "float32":
+            self.use(Choice("float32", "float32", ""))
+        else:
+            self.use(self.first_then_others(lambda: choose(precision, self.device.type)))
+
+    def use(self, choice: Choice) -> None:
+        """Compute in a precision that all processes agree on."""
+        self.choice = choice
+        self.precision = choice.precision
+        self.muon_dtype = DTYPES[choice.muon]
+        scaled = choice.precision == "fp16"
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=scaled)
-
-    @cached_property
-    def choice(self) -> Choice:
-        """The precision of the run and why, as the first process measured it."""
-        choice: Choice = self.agreed(choose(self._asked, self.device.type) if self.first else None)
-        return choice
-
-    @property
-    def precision(self) -> Precision:
-        """Of matmuls; measured only if the choice is left to the machine."""
-        return self.choice.precision if self._asked == "auto" else self._asked
-
-    @property
-    def muon_dtype(self) -> torch.dtype:
-        """Of Muon's matmuls, which bfloat16 is enough for, where that is faster."""
-        return DTYPES[self.choice.fastest]
 
     @property
     def first(self) -> bool:
@@ -217,7 +217,7 @@ class Engine:
 
 def _other_state(device: str, why: str) -> UserError:
     return UserError(
-        "this Python process already trains in another way",
+        "this Python process already uses accelerate with other settings",
         got=f"device {device}; {why}",
         fix="restart Python (a notebook: its kernel), or use the same device as before",
     )

@@ -38,7 +38,7 @@ from electrify.recipe import Recipe
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored
-from electrify.training.precision import Asked
+from electrify.training.precision import Asked, Choice, Precision, choose
 
 WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
 # What may change between two starts of a run: none of it moves a weight.
@@ -89,9 +89,15 @@ class RunFolder(NamedTuple):
         """Its recipe."""
         return config.fill(Recipe, self.about["identity"]["recipe"], "run.json", None)
 
-    def precision_for(self, asked: Asked) -> Asked:
-        """The precision to train in: with "auto", what was chosen when the run started."""
-        return self.recipe.run.precision if asked == "auto" and self.begun else asked
+    def choice(self, asked: Asked, device: str) -> Choice:
+        """Return what to compute in: what a run started with, or else the faster on this machine.
+
+        Runs made before Muon had a choice computed it in bfloat16.
+        """
+        if not self.begun:
+            return choose(asked, device)
+        kept = self.recipe.run.precision if asked == "auto" else asked
+        return choose(kept, device)._replace(muon=self.about.get("muon", "bf16"))
 
     def with_own_sizes(self, recipe: Recipe) -> Recipe:
         """The recipe, with the sizes of released networks as the run keeps them.
@@ -128,6 +134,7 @@ class RunFolder(NamedTuple):
         tokenizer: LoadedTokenizer,
         networks: Mapping[str, Any],
         budget: str,
+        muon: Precision,
         warn: Callable[[str], None],
     ) -> None:
         """Write down what the run is, or check that it is the same as before."""
@@ -146,7 +153,7 @@ class RunFolder(NamedTuple):
                 network.config.save_pretrained(self.path / "networks" / role)
             shards = {name: manifest[name] for name in ("identity", "splits")}
             about = {"kind": "run", "identity": identity, "data": str(data), "shards": shards}
-            write_json(self.path / "run.json", {**about, **environment()})
+            write_json(self.path / "run.json", {**about, "muon": muon, **environment()})
         with committed(self.path / "recipe.toml") as temporary:
             temporary.write_text(config.to_toml(recipe), encoding="utf-8")
 

@@ -123,13 +123,20 @@ class Guard:
         sigma = sqrt(fmean((value - usual) ** 2 for value in logarithms))
         return exp(usual + max(self.settings.spike_sigmas * sigma, log(SPIKE_FACTOR)))
 
-    def condemn(self, step: int) -> Action:
-        """Go back or stop: the update of a step left weights that are not finite.
+    def condemn(self) -> Action:
+        """Go back or stop: the last update left weights that are not finite.
 
         No step can be skipped over that, as the weights stay as they are.
         """
+        step = self.last_update
         self.why = f"step {step:,}: the weights are not finite after its update"
         return self._bad_step(step, allowed=0)
+
+    @property
+    def last_update(self) -> int:
+        """The last step that moved the weights, as far back as steps are remembered."""
+        moved = [step for step, _, _, action in self._tail if action == Action.GO.value]
+        return moved[-1] if moved else self._tail[0][0] if self._tail else 0
 
     def _bad_step(self, step: int, allowed: int | None = None) -> Action:
         since = step - self.settings.window

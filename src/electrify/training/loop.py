@@ -120,6 +120,8 @@ def train(run: Training, start: int, cadence: Cadence) -> Done:
             if run.guard.why:
                 run.warn(run.guard.why)
             if action in ENDS:
+                if not isfinite(weights_norm(run.model)):  # the batch before the bad ones did it
+                    run.guard.left_out.add(run.guard.last_update)
                 return Done(step, ENDS[action])
             if done.moved:
                 run.sums, run.summed = add(run.sums, in_float64(done.sums)), run.summed + 1
@@ -256,7 +258,7 @@ def lost_weights(run: Training, step: int) -> Done | None:
     """
     if isfinite(weights_norm(run.model)):
         return None
-    action = run.guard.condemn(step - 1)
+    action = run.guard.condemn()
     run.warn(run.guard.why)
     return Done(step, ENDS[action])
 

@@ -20,12 +20,12 @@ CLEARLY_SLOWER = 0.7
 
 
 class Choice(NamedTuple):
-    """What was chosen for a run, and what was measured."""
+    """What a run computes in, decided once, when it starts, for all processes."""
 
     precision: Precision
     """Of the networks' matmuls."""
-    fastest: Precision
-    """float32 or bf16, for matmuls that can be done in either: Muon's."""
+    muon: Precision
+    """Of Muon's matmuls, which bf16 is enough for: the faster of the two."""
     reason: str
     """For people; empty if there was no choice to make."""
     slow: bool = False

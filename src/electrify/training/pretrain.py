@@ -61,7 +61,9 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     check_least(settings, micro_batch=0, workers=0, save_minutes=0)
     stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
     folder = RunFolder(settings.out)
-    engine = Engine(folder.precision_for(settings.run.precision), settings.device)
+    engine = Engine(device=settings.device)
+    asked = settings.run.precision
+    engine.use(engine.first_then_others(lambda: folder.choice(asked, engine.device.type)))
     stop.launcher = os.getppid() if engine.world > 1 else None
     if settings.shard:
         check_can_shard(settings.optimizer.kind, engine.precision, settings.compile, engine.world)
@@ -187,7 +189,13 @@ def _assembled(
     run.rate = rates(recipe)
     engine.first_then_others(
         lambda: folder.begin_or_go_on(
-            recipe, settings.data, tokenizer, objective.networks, settings.budget, run.warn
+            recipe,
+            settings.data,
+            tokenizer,
+            objective.networks,
+            settings.budget,
+            engine.choice.muon,
+            run.warn,
         )
     )
     if engine.first:
@@ -321,9 +329,10 @@ def _summary(recipe: Recipe, run: Training, objective: Objective, start: int) ->
     )
     together = sum(parameter.numel() for parameter in run.model.parameters())
     reason = run.engine.choice.reason
+    muon = f", Muon in {run.engine.choice.muon}" if recipe.optimizer.kind == "muon" else ""
     lines = [
         f"{sizes}; together {together:,} parameters",
-        f"precision {recipe.run.precision}" + (f" ({reason})" if reason else ""),
+        f"precision {recipe.run.precision}{muon}" + (f" ({reason})" if reason else ""),
         f"{examples:,} examples; {steps:,} steps of {size}: {steps * size / examples:.1f} epochs",
     ]
     if start:
