@@ -1,9 +1,12 @@
 """A fine-tuning head is drawn by the seed, whatever head the pre-trained model has."""
 
+import shutil
 from functools import cache
 
 import pytest
 import torch
+from tests.finetuning.own_files import WRITERS
+from tests.finetuning.squad_files import paragraphs, write_squad
 from tests.models.test_architectures import WORKING, each
 from tests.models.tiny import VOCABULARY, tiny_recipe
 from transformers import (
@@ -18,7 +21,9 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFYING,
 )
 
-from electrify.errors import UserError
+from electrify.cli import main
+from electrify.errors import GuardError, UserError
+from electrify.finetuning import finetune, job, squad
 from electrify.finetuning.encoder import load_network, new_network
 from electrify.models.export import own_tensors
 from electrify.models.pair import build_pair
@@ -103,3 +108,81 @@ def test_a_finished_model_keeps_its_head_and_must_have_one(marked):
     assert (load_network(AutoModelForTokenClassification, folder).classifier.weight == MARK).all()
     with pytest.raises(UserError, match="lacks weights of its BertForQuestionAnswering"):
         load_network(AutoModelForQuestionAnswering, folder)
+
+
+# ---- what the commands train
+
+
+@pytest.fixture(scope="module")
+def discriminator(marked, encoder_folder, tmp_path_factory):
+    """A marked ModernBERT: its head fits two classes, two tags, and starts and ends of answers."""
+    folder = tmp_path_factory.mktemp("marked") / "discriminator"
+    shutil.copytree(encoder_folder, folder)  # for the tokenizer
+    shutil.copytree(marked("modernbert")[0], folder, dirs_exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Return a function that runs a command and gives the tensors of each model `fit` gets."""
+
+    def trained(module, *command):
+        found = []
+
+        def no_training(model, *others, **named):
+            found.append({n: t.detach().clone() for n, t in model.network.named_parameters()})
+            raise GuardError("stopped by the test", got="", fix="")
+
+        monkeypatch.setattr(module, "fit", no_training)
+        main([str(word) for word in command])
+        return found
+
+    return trained
+
+
+def check_heads(seeds, exported, kept=False):
+    first, other = seeds
+    heads = [name for name in first if not name.startswith("model.")]
+    assert {"head.dense.weight", "classifier.weight"} <= set(heads)
+    for name, tensor in first.items():
+        if name not in heads:
+            assert torch.equal(tensor, exported[name]), f"{name} was not loaded"
+            continue
+        assert bool((tensor == MARK).all()) == bool((tensor == MARK).any()) == kept, name
+        if tensor.ndim > 1:
+            assert torch.equal(tensor, other[name]) == kept, f"{name} of two seeds"
+
+
+@pytest.mark.parametrize("init_head", ["", "pretrained"])
+def test_glue_trains_the_head_that_was_asked_for(
+    init_head, marked, discriminator, glue_folder, tmp_path, trained
+):
+    where = ["--data", glue_folder, "--out", tmp_path / "out", "--tasks=rte", "--seeds=2"]
+    how = ["--head=own", "--length=32", "--train-limit=8"]
+    how += [f"--init-head={init_head}"] if init_head else []
+    found = trained(job, "glue", discriminator, *where, *how)
+    check_heads(found, marked("modernbert")[1], kept=bool(init_head))
+
+
+@pytest.mark.parametrize("init_head", ["", "pretrained"])
+@pytest.mark.parametrize("kind", ["classes", "tags"])
+def test_finetune_trains_the_head_that_was_asked_for(
+    kind, init_head, marked, discriminator, tmp_path, trained
+):
+    suffix = WRITERS[kind](tmp_path)
+    files = ["--train", tmp_path / f"train{suffix}", "--dev", tmp_path / f"dev{suffix}"]
+    how = ["--out", tmp_path / "out", "--length=32", "--seeds=2"]
+    how += [f"--init-head={init_head}"] if init_head else []
+    found = trained(finetune, "finetune", discriminator, *files, *how)
+    check_heads(found, marked("modernbert")[1], kept=bool(init_head))
+
+
+def test_squad_trains_a_new_simple_head(marked, discriminator, tmp_path, trained):
+    for split in ("train", "dev"):
+        write_squad(tmp_path / f"{split}-v1.1.json", paragraphs(2))
+    command = ["squad", discriminator, "--data", tmp_path, "--head=simple", "--length=24"]
+    command += ["--stride=6"]
+    [first], [other] = (
+        trained(squad, *command, "--out", tmp_path / f"{seed}", f"--seed={seed}") for seed in (1, 2)
+    )
+    check_heads([first, other], marked("modernbert")[1])
