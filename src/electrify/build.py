@@ -7,7 +7,7 @@ OUT/.parts/            while it is being built: the settings, and one record per
 
 import platform
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -20,6 +20,7 @@ from electrify.commit import (
     checked_manifest,
     committed,
     differences,
+    made_before,
     read_json,
     sha256_of,
     write_json,
@@ -35,10 +36,15 @@ Work = Callable[[Part, int, Path], Record]
 
 
 class Build:
-    """A folder under construction; `identity` is all that decides its bytes: settings, inputs."""
+    """A folder under construction; `identity` is all that decides its bytes: settings, inputs.
 
-    def __init__(self, out: Path, kind: str, identity: dict[str, Any]) -> None:
-        self.out, self.kind, self.identity = out, kind, identity
+    `later` has fields of the identity that older folders lack, and what began with each.
+    """
+
+    def __init__(
+        self, out: Path, kind: str, identity: dict[str, Any], later: Mapping[str, str] | None = None
+    ) -> None:
+        self.out, self.kind, self.identity, self.later = out, kind, identity, later or {}
         self.staging = out / ".parts"
         self.finished = False
         self._lock: IO[bytes] | None = None
@@ -82,6 +88,12 @@ class Build:
         differing = differences(there, here)
         if not differing:
             return
+        if since := made_before(there, here, self.later):
+            raise UserError(
+                f"{self.out} {was_made} before {since}",
+                got=differing,
+                fix="use another --out; nothing was touched",
+            )
         raise UserError(
             f"{self.out} {was_made} with other settings, other input or other versions",
             got=differing,

@@ -235,6 +235,21 @@ def differences(there: Any, here: Any, free: Collection[str] = ()) -> str:
     return "; ".join(f"{n}: {old.get(n)} there, {new.get(n)} here" for n in names[:3])
 
 
+def made_before(there: Any, here: Any, later: Mapping[str, str], free: Collection[str] = ()) -> str:
+    """Return what an identity was made before, if it lacks a later field and is else the same.
+
+    `later` has fields by their names, and what began with each.
+
+    >>> made_before({"seed": 1}, {"seed": 1, "mask": "spans"}, {"mask": "spans were masked"})
+    'spans were masked'
+    """
+    for field, since in later.items():
+        had, has = (any(n.rpartition(".")[2] == field for n in flat(t)) for t in (there, here))
+        if has and not had and not differences(there, here, {*free, field}):
+            return since
+    return ""
+
+
 def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
     """The values of nested tables by their dotted names.
 

@@ -1,6 +1,8 @@
 """`electrify squad` end to end on a tiny encoder that learns a few questions by heart."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from tests.finetuning.squad_files import paragraphs, write_squad
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 
 from electrify.cli import main
+from electrify.commit import json_bytes
 from electrify.errors import UserError
 from electrify.finetuning import squad as command
 from electrify.finetuning.options import Fit, Squad
@@ -126,6 +129,39 @@ def test_a_finished_result_is_shown_again_and_other_settings_are_refused(
     other = Squad(settings.model, settings.data, settings.out, "1.1", fit=BY_HEART, seed=1)
     with pytest.raises(UserError, match="seed: 0 there, 1 here"):
         squad(other)
+
+
+@pytest.mark.parametrize(("head", "refused"), [("simple", True), ("official", False)])
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_folder_made_with_a_kept_head_is_refused(
+    answered, head, refused, begun, tmp_path, monkeypatch
+):
+    """The head of these is not the one that is drawn now; an official head always was new."""
+    settings = replace(answered[head], out=tmp_path / "out")
+    if begun:
+        monkeypatch.setattr(command, "decode", lambda *_: 1 / 0)
+        settings = replace(settings, fit=Fit(epochs=1, batch_size=8))
+        with pytest.raises(ZeroDivisionError):
+            squad(settings)
+        monkeypatch.undo()
+        path = settings.out / ".parts/settings.json"
+        identity = loaded(path)
+        identity.pop("init_head", None)
+        path.write_bytes(json_bytes(identity))
+    else:
+        shutil.copytree(answered[head].out, settings.out)
+        path = settings.out / "manifest.json"
+        manifest = loaded(path)
+        manifest["identity"].pop("init_head", None)
+        path.write_bytes(json_bytes(manifest))
+    if not refused:
+        squad(settings)
+        return
+    before = {path: path.read_bytes() for path in settings.out.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="before heads were drawn by the seed") as error:
+        squad(settings)
+    assert error.value.fix == "use another --out; nothing was touched"
+    assert before == {path: path.read_bytes() for path in before}
 
 
 def test_a_run_killed_after_learning_does_not_learn_again(

@@ -75,6 +75,10 @@ def open_encoder(source: str) -> Encoder:
     return Encoder(source, config, tokenizer)
 
 
+HEADS_DRAWN = {"init_head": "heads were drawn by the seed"}
+"""Identities of results that kept the head of a pre-trained model lack this field."""
+
+
 def load_network(kind: Any, source: str) -> Any:
     """Load a complete network of one of transformers' Auto classes, its head included."""
     network, loaded = open_model(kind, source, ignore_mismatched_sizes=True)

@@ -18,7 +18,7 @@ from electrify import config
 from electrify.build import Build, committed_file
 from electrify.commit import committed, json_bytes, read_json, sha256_of, write_json
 from electrify.finetuning.answers import Answered, decode, n_best
-from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
+from electrify.finetuning.encoder import HEADS_DRAWN, Encoder, fingerprint, open_encoder
 from electrify.finetuning.fit import Fitted, check_fit, fit, forget, outputs
 from electrify.finetuning.options import Squad
 from electrify.finetuning.squad_data import Files, Version, find_files, read_questions, some_of
@@ -39,7 +39,7 @@ def squad(settings: Squad) -> dict[str, Any]:
     finished = (settings.out / "manifest.json").exists()
     # what can be wrong with the input shows before the folder is begun
     prepared = None if finished else _prepared(settings, files, encoder)
-    build = Build(settings.out, "squad", _identity(settings, files))
+    build = Build(settings.out, "squad", _identity(settings, files), HEADS_DRAWN)
     if prepared is not None:
         build.save_settings(config.to_toml(settings, without=("out",)))
         _work(settings, files.version, encoder, build, prepared)
@@ -55,7 +55,9 @@ def _identity(settings: Squad, files: Files) -> dict[str, Any]:
         del chosen[name]
     hashes = {path.name: sha256_of(path) for path in (files.train, files.dev)}
     model = fingerprint(settings.model)
-    return {"settings": chosen, "version": files.version, "model": model, "data": hashes}
+    identity = {"settings": chosen, "version": files.version, "model": model, "data": hashes}
+    # the official head was always new
+    return identity | ({"init_head": "new"} if settings.head == "simple" else {})
 
 
 class Prepared(NamedTuple):
