@@ -92,7 +92,17 @@ def test_headers_are_told_from_rows(content, tmp_path):
 def test_plain_text_is_one_text_a_line(tmp_path):
     found = table(tmp_path, "a.txt", "a film\n\nno film\n")
     assert (found.header, found.rows, found.lines) == (["column 1"], [["a film"], ["no film"]], [1, 3])  # fmt: skip
-    assert table(tmp_path, "a.txt", "text\na film\n").header == ["text"]
+
+
+@pytest.mark.parametrize("first", ["a film", "Title", "text"])
+def test_plain_text_has_no_header_unless_it_is_named(first, tmp_path):
+    """Whatever columns the training file of a model had."""
+    path, content = tmp_path / "a.txt", f"{first}\nno film\n"
+    found = read_table(path, content, remembered=("text", "", "label"))
+    assert found.rows == [[first], ["no film"]]
+    assert read_table(path, f"{first}\n", remembered=("text", "", "label")).rows == [[first]]
+    named = read_table(path, content, named=(first.upper(), "", ""))
+    assert (named.header, named.rows) == ([first], [["no film"]])
 
 
 BAD = {

@@ -67,6 +67,16 @@ def test_a_file_without_labels(tuned, tmp_path, capsys):
     assert set(said[0]["probabilities"]) == {"good", "bad"}
 
 
+def test_every_line_of_plain_text_has_a_prediction(tuned, tmp_path, capsys):
+    """Although the training file had a header."""
+    new, done = tmp_path / "new.txt", tuned("classes").out
+    for lines in (["kata lodi mita", "Title", "peta lodi"], ["kata lodi mita"]):
+        new.write_text("\n".join(lines) + "\n")
+        predict(Predict(done, new, tmp_path / "a.jsonl", device="cpu"))
+        said = (tmp_path / "a.jsonl").read_text().splitlines()
+        assert [json.loads(one)["column 1"] for one in said] == lines
+
+
 def test_scores_to_the_terminal_in_the_form_of_the_file(tuned, tmp_path, capsys):
     new = tmp_path / "new.csv"
     new.write_text('sentence,note\nkata lodi mita,"a, b"\npeta lodi mita,c\n')

@@ -3,8 +3,9 @@
 CSV is read by RFC 4180: a cell may be quoted, and then holds commas, quotation marks (doubled) and
 line ends. In TSV a quotation mark is an ordinary character, as in GLUE; only where every name in
 the header is quoted are the cells read as in CSV. Blank lines at the end do not count.
-Plain text (.txt) is read as TSV if it has tabs, otherwise as one text a line. Where a file has no
-header, its columns have numbers.
+Plain text (.txt) is read as TSV if it has tabs, otherwise as one text a line, without a header
+unless the first line is a name that the command asks for. Where a file has no header, its columns
+have numbers.
 """
 
 import csv
@@ -79,8 +80,13 @@ def read_text(path: Path) -> str:
     return text
 
 
-def read_table(path: Path, text: str, named: Sequence[str] = ()) -> Table:
-    """The text of a file as a table, by the file's suffix; `named` are columns asked for."""
+def read_table(
+    path: Path, text: str, named: Sequence[str] = (), remembered: Sequence[str] = ()
+) -> Table:
+    """The text of a file as a table, by the file's suffix.
+
+    `named` are columns that the command names, `remembered` those of a model's training file.
+    """
     suffix = suffix_of(path)
     if suffix not in (*TABLES, *JSON_LINES):
         raise UserError(
@@ -94,7 +100,9 @@ def read_table(path: Path, text: str, named: Sequence[str] = ()) -> Table:
     if suffix in JSON_LINES:
         header, rows = _read_json_lines(path, text)
     else:
-        header, rows, numbered = _with_header(path, TABLES[suffix](path, text), named)
+        header, rows, numbered = _with_header(
+            path, TABLES[suffix](path, text), named, remembered
+        )
     for name in header:
         if header.count(name) > 1:
             raise fault(
@@ -168,13 +176,15 @@ def _quoted(path: Path, text: str, delimiter: str) -> Iterator[Row]:
 
 
 def _with_header(
-    path: Path, rows: list[Row], named: Sequence[str]
+    path: Path, rows: list[Row], named: Sequence[str], remembered: Sequence[str]
 ) -> tuple[list[str], list[Row], bool]:
     while rows and not rows[-1][1]:
         rows.pop()
     (_, first), *rest = rows
-    plain = suffix_of(path) == ".txt" and len(first) == 1
-    numbered = lacks_header([cells for _, cells in rows], (*named, "1") if plain else named)
+    if suffix_of(path) == ".txt" and len(first) == 1:  # a line of plain text is no name
+        numbered = first[0].strip().lower() not in {name.lower() for name in named}
+    else:
+        numbered = lacks_header([cells for _, cells in rows], (*named, *remembered))
     header = column_names(len(first)) if numbered else [name.strip() for name in first]
     for line, cells in rest:
         if len(cells) != len(header):

@@ -103,7 +103,7 @@ def _read(settings: Predict, problem: Problem, text: str) -> tuple[Data, Table]:
         table = read_table(settings.file, text) if objects else Table(settings.file, [], [], [])
         return read_to_tag(settings.file, text, named, problem.labels), table
     known = _remembered(settings, named)
-    table = read_table(settings.file, text, named if known is None else known)
+    table = read_table(settings.file, text, named, known or ())
     columns = find_columns(table, _present(known, table, named))
     return texts_of(table, columns), table
 
