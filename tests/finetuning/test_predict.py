@@ -53,6 +53,16 @@ def test_classes_as_csv_with_the_columns_of_the_file(tuned, tmp_path, capsys):
             assert after["prediction"] == ("good" if good > bad else "bad")
 
 
+@pytest.mark.parametrize("suffix", [".tsv", ".txt", ".conll"])
+def test_classes_with_tabs_have_a_column_each(suffix, tuned, tmp_path):
+    new, out = tmp_path / "new.txt", tmp_path / f"said{suffix}"
+    new.write_text("kata lodi mita\n")
+    predict(Predict(tuned("classes").out, new, out, device="cpu"))
+    header, row = (line.split("\t") for line in out.read_text().splitlines())
+    assert header == ["column 1", "prediction", "probability_bad", "probability_good"]
+    assert float(row[2]) + float(row[3]) == pytest.approx(1)
+
+
 def test_a_file_without_labels(tuned, tmp_path, capsys):
     new = tmp_path / "new.tsv"
     new.write_text("text\nkata lodi mita\npeta lodi mita\n")

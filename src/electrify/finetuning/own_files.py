@@ -228,6 +228,7 @@ TABLES: dict[str, Callable[[Path, str], list[Row]]] = {
     ".txt": _read_txt,
 }
 JSON_LINES = (".jsonl", ".ndjson", ".json")
+"""A cell may hold an object here alone; other formats are written with tabs, but for CSV."""
 
 
 def as_text(cell: Any) -> str:
@@ -247,7 +248,7 @@ def written(header: Sequence[str], rows: Sequence[Sequence[Any]], suffix: str) -
         file = io.StringIO(newline="")
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
         return file.getvalue()
-    if suffix in (".tsv", ".txt"):
+    if suffix not in JSON_LINES:
         return "".join("\t".join(map(_flat, row)) + "\n" for row in [header, *rows])
     objects = (dict(zip(header, row, strict=True)) for row in rows)
     return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)

@@ -151,11 +151,10 @@ def _outputs(model: Any, rows: Prepared, batch_size: int) -> list[NDArray[np.flo
 
 def _table(table: Table, problem: Problem, said: Sequence[Answer], suffix: str) -> str:
     """The table, with what was predicted in place of columns of that name or after all others."""
-    flat = suffix in (".csv", ".tsv")
     added: list[dict[str, Any]] = []
     for one in said:
         each = {f"probability_{label}": value for label, value in one.probabilities.items()}
-        share = each if flat else {"probabilities": one.probabilities}
+        share = {"probabilities": one.probabilities} if suffix in JSON_LINES else each
         added.append({"prediction": one.prediction, **(share if problem.kind == "classes" else {})})
     kept = [place for place, name in enumerate(table.header) if name not in added[0]]
     header = [*(table.header[place] for place in kept), *added[0]]
