@@ -11,7 +11,7 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import encode, new_network, open_encoder
 from electrify.finetuning.head import Examples
 from electrify.finetuning.own_data import Columns
-from electrify.finetuning.own_task import Problem, fields_of, prepare
+from electrify.finetuning.own_task import Problem, fields_of, prepare, read_training
 from electrify.finetuning.sentences import (
     Sentences,
     is_tagged,
@@ -112,6 +112,18 @@ def test_bad_files_are_refused_with_their_line(name, content, what, tmp_path):
     with pytest.raises(UserError) as error:
         read(tmp_path, name, content)
     assert what in error.value.what
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.txt"])
+def test_a_table_taken_for_tags_is_read_as_the_advice_says(name, tmp_path):
+    path = tmp_path / name
+    path.write_text("a film\tgood\nno film\tbad\na movie\tgood\n")
+    with pytest.raises(UserError) as error:
+        read_training(path, "tags", Columns())
+    assert error.value.fix.endswith("electrify finetune --kind classes")
+    if "rename the file to end in .tsv" in error.value.fix:
+        path = path.rename(tmp_path / "a.tsv")
+    assert read_training(path, "classes", Columns()).problem.labels == ("bad", "good")
 
 
 UNIVERSAL = """# newdoc id = 1

@@ -15,6 +15,7 @@ from electrify.errors import UserError
 from electrify.finetuning.own_data import Columns, in_order
 from electrify.finetuning.own_files import (
     JSON_LINES,
+    TABLES,
     Table,
     as_text,
     check_length,
@@ -178,9 +179,10 @@ def _plausible(found: Sentences) -> Sentences:
     words = [word for some in found.words for word in some]
     tags = {tag for some in found.tags or [] for tag in some}
     with_blanks = [word for word in words if " " in word]
+    renamed = "" if suffix_of(found.path) in TABLES else "rename the file to end in .tsv, then "
     fix = (
-        "give a word and its tag in every line, a blank line between sentences; "
-        "for a text and its label in every line: electrify finetune --kind classes"
+        "give a word and its tag in every line, a blank line between sentences; for a text, a tab "
+        f"and its label in every line: {renamed}electrify finetune --kind classes"
     )
     if len(with_blanks) > len(words) / 2:
         what, got = "most words have blanks inside, as texts have", repr(with_blanks[0][:60])
