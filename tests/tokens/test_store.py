@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,19 @@ def test_a_damaged_shard_is_found_by_the_first_example_of_it(shards, tmp_path):
 def test_a_copy_for_another_process_opens_the_files_itself(shards):
     examples = Shards(shards, "train")
     assert examples[3].ids.tolist() == pickle.loads(pickle.dumps(examples))[3].ids.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_does_not_wait_for_a_lock_that_was_held_at_the_fork(shards):
+    examples = Shards(shards, "train")
+    with examples._locks[0]:  # as verify_ahead does while it hashes
+        child = get_context("fork").Process(target=examples.__getitem__, args=(0,))
+        child.start()
+    child.join(timeout=20)
+    alive = child.is_alive()
+    child.kill()
+    assert not alive
+    assert child.exitcode == 0
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[[1, 2]]", '[["a", "b", 1, 2, "x"]]', "7"])

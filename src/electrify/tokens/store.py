@@ -6,6 +6,7 @@ in its example) and `start_offsets` (example i has starts[start_offsets[i]:start
 """
 
 import json
+import os
 import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,7 +191,8 @@ class Shards:
         self._entries = [e for e in self.manifest["files"] if e.get("split") == split]
         self._ends = np.cumsum([entry["examples"] for entry in self._entries], dtype=np.int64)
         self._open: dict[int, Shard] = {}
-        self._locks = [Lock() for _ in self._entries]
+        self._renew_locks()
+        _ALL_SHARDS.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process opens the files itself."""
@@ -207,6 +210,9 @@ class Shards:
             shard = self._opened(number)
         before = int(self._ends[number - 1]) if number else 0
         return shard[index - before]
+
+    def _renew_locks(self) -> None:
+        self._locks = [Lock() for _ in self._entries]
 
     def _opened(self, number: int) -> Shard:
         with self._locks[number]:  # two threads may ask at once; one of them hashes
@@ -260,6 +266,18 @@ class Shards:
         chosen = range(0, len(self), max(1, len(self) // examples))
         ids = np.concatenate([self[index].ids for index in chosen])
         return np.bincount(ids, minlength=vocab_size).astype(np.int64)
+
+
+_ALL_SHARDS: WeakSet[Shards] = WeakSet()
+
+
+def _renew_locks_after_fork() -> None:
+    """A thread that held a lock is not in the child, which would wait for it forever."""
+    for shards in _ALL_SHARDS:
+        shards._renew_locks()
+
+
+os.register_at_fork(after_in_child=_renew_locks_after_fork)
 
 
 def check_split(folder: Path, split: str, verified: Verified | None = None) -> Shards:
