@@ -11,12 +11,16 @@ from torch import nn
 
 from electrify.errors import UserError
 from electrify.models.inputs import totals_of
+from electrify.recipe import Recipe, Run
+from electrify.tokens.store import Shards
+from electrify.training import objective as objective_module
 from electrify.training.objective import (
     Objective,
     build_objective,
     checkpoint_activations,
     compile_networks,
     encoder_parts,
+    open_data,
 )
 from electrify.training.optim import is_norm
 from electrify.training.sharding import layers
@@ -35,6 +39,20 @@ def objective_of(architecture: str, kind: str = "rtd") -> Objective:
         run=replace(recipe.run, length=32),
     )
     return build_objective(recipe, VOCABULARY)
+
+
+def test_verifying_many_bytes_is_announced_once(shards, monkeypatch, capsys):
+    recipe = Recipe(run=Run(length=Shards(shards).length))
+    _, small = open_data(shards, recipe)
+    assert "verifying" not in capsys.readouterr().out
+    monkeypatch.setattr(objective_module, "MANY_BYTES", 1000)
+    count = len(list(shards.glob("train-*")))
+    open_data(shards, recipe)
+    said = capsys.readouterr().out
+    assert f"verifying {count} shards, 0.0 GB, before they are used" in said
+    small.verify(len(small))
+    open_data(shards, recipe, small.verified)
+    assert "verifying" not in capsys.readouterr().out
 
 
 def gradients(objective: Objective) -> dict[str, torch.Tensor]:

@@ -25,7 +25,7 @@ from electrify.errors import DamagedError, UserError
 from electrify.tokens import tokenizer
 from electrify.tokens.examples import Example
 from electrify.tokens.splits import SPLITS
-from electrify.verified import Verified, stamp_of
+from electrify.verified import Stamp, Verified, stamp_of
 
 LONGEST_HEADER = 1 << 20
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -221,8 +221,7 @@ class Shards:
             return self._open[number]
 
     def _verified(self, entry: dict[str, Any]) -> Shard:
-        path = self.folder / entry["name"]
-        stamp = stamp_of(path, entry["sha256"]) if path.is_file() else None
+        path, stamp = self.folder / entry["name"], self._stamp(entry)
         if stamp in self.verified:
             return Shard(path, entry)
         if fault := fault_of(self.folder, entry):
@@ -233,6 +232,14 @@ class Shards:
         if stamp:
             self.verified.add(stamp)
         return shard
+
+    def _stamp(self, entry: dict[str, Any]) -> Stamp | None:
+        path = self.folder / entry["name"]
+        return stamp_of(path, entry["sha256"]) if path.is_file() else None
+
+    def unverified(self) -> list[int]:
+        """Return the sizes in bytes of the shards that are not verified yet."""
+        return [e["bytes"] for e in self._entries if self._stamp(e) not in self.verified]
 
     def verify(self, count: int) -> None:
         """Verify the shards that hold the first `count` examples."""

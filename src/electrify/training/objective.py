@@ -11,6 +11,7 @@ from torch import nn
 from electrify.batches.loader import Batch, Batches
 from electrify.batches.masking import Masking, most_slots
 from electrify.errors import UserError
+from electrify.hardware import GIGA
 from electrify.models.fast import quicken
 from electrify.models.flops import flops_per_step
 from electrify.models.initialise import start_at_frequencies
@@ -144,8 +145,16 @@ def open_data(
             fix=f"--run.length {shards.length}, or prepare with --length {recipe.run.length}",
         )
     tokenizer = shards.tokenizer()
+    unverified = shards.unverified()
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if sum(unverified) > MANY_BYTES and not (distributed and torch.distributed.get_rank()):
+        size = f"{sum(unverified) / GIGA:,.1f} GB"
+        print(f"verifying {len(unverified):,} shards, {size}, before they are used", flush=True)
     shards.verify_ahead()
     return tokenizer, shards
+
+
+MANY_BYTES = 500e6  # some seconds of hashing: batches are taken from all shards, so step 0 waits
 
 
 def task(recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer, device: torch.device) -> Task:
