@@ -117,7 +117,7 @@ def test_what_cannot_be_shared_is_said(capsys):
         (["--run.steps", "3"], "needs a recipe first"),
         (["none.toml"], "cannot read none.toml"),
         (["tiny", "--hardware", "H100 PCI"], "did you mean H100-PCIe?"),
-        (["tiny", "--hardware", "B100"], "there are: T4, V100, A10"),
+        (["tiny", "--hardware", "B100"], "there are: T4, V100, V100-32GB, A10"),
         (["tiny", "--hardware", "T4", "--discriminator.config.hidden-sizes", "8"], "hidden_size?"),
         (["tiny", "--hardware", "T4", "--discriminator.architecture", "bertt"], "mean bert?"),
         (["tiny", "--discriminator.config.hidden-size"], "needs a value"),
@@ -159,7 +159,18 @@ def test_help_is_about_the_recipe(capsys):
         ("RTX A6000", "A6000"),
         ("NVIDIA A100-SXM4-40GB", "A100"),
         ("a100 80gb", "A100-80GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("NVIDIA A100 80GB PCIe", "A100-80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("Tesla V100-SXM2-32GB", "V100-32GB"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
         ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("NVIDIA H100 NVL", "H100-NVL"),
+        ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA GeForce RTX 4090", "RTX4090"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA RTX A6000", "A6000"),
         ("Apple M4 Max", "M4-Max"),
         *((name, name) for name in ("L4", "A10", "A10G", "L40S", "H200", "B200", "GH200")),
     ],
@@ -168,7 +179,13 @@ def test_devices_are_known_as_people_and_drivers_write_them(written, name):
     assert name_of(written) == name
 
 
-@pytest.mark.parametrize("written", ["B100", "A1000", "L", "T", "V", "5", "9070", "MI300X", ""])
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("B100", "A1000", "L", "T", "V", "5", "9070", "MI300X", ""),
+        *("NVIDIA H100 64GB HBM2", "NVIDIA RTX 6000 Ada Generation", "Tesla V100-PCIE-16GB"),
+    ],
+)
 def test_other_devices_are_not_taken_for_known_ones(written):
     assert name_of(written) is None
     assert near(written) is None

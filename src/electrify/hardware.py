@@ -37,6 +37,7 @@ def _device(float32: float, mixed: float, memory: float, source: str) -> Hardwar
 KNOWN = {
     "T4": _device(8.1, 65, 16, "NVIDIA T4 datasheet"),
     "V100": _device(15.7, 125, 16, "NVIDIA V100 datasheet, SXM2"),
+    "V100-32GB": _device(15.7, 125, 32, "NVIDIA V100 datasheet, SXM2"),
     "A10": _device(31.2, 125, 24, "NVIDIA A10 datasheet"),
     "A10G": _device(31.5, 70, 24, "NVIDIA A10G datasheet"),
     "A30": _device(10.3, 165, 24, "NVIDIA A30 datasheet"),
@@ -48,6 +49,7 @@ KNOWN = {
     "L40S": _device(91.6, 362, 48, "NVIDIA L40S datasheet"),
     "H100": _device(67, 989, 80, "NVIDIA H100 datasheet, SXM, no sparsity"),
     "H100-PCIe": _device(51, 756, 80, "NVIDIA H100 datasheet, PCIe, no sparsity"),
+    "H100-NVL": _device(60, 835, 94, "NVIDIA H100 datasheet, NVL, no sparsity"),
     "H200": _device(67, 989, 141, "NVIDIA H200 datasheet, SXM, no sparsity"),
     "GH200": _device(67, 989, 96, "NVIDIA GH200 datasheet, HBM3, no sparsity"),
     "B200": _device(75, 2250, 180, "NVIDIA HGX B200 datasheet, one of eight, no sparsity"),
@@ -67,6 +69,16 @@ KNOWN = {
 }
 
 
+# As `_plain` leaves them. An A100's peaks are the same on PCIe, unlike those of a V100 or an H100;
+# the 480 GB are the memory of the Grace CPU.
+ALSO_WRITTEN = {
+    "a100pcie40gb": "A100",
+    "a100pcie80gb": "A100-80GB",
+    "a10080gbpcie": "A100-80GB",
+    "gh200480gb": "GH200",
+}
+
+
 def name_of(text: str) -> str | None:
     """The name in `KNOWN` of a device as people and drivers write it; None if it has none.
 
@@ -74,6 +86,8 @@ def name_of(text: str) -> str | None:
     ('RTX4090', 'A100-80GB', None)
     """
     wanted = _plain(text)
+    if wanted in ALSO_WRITTEN:
+        return ALSO_WRITTEN[wanted]
     for name, device in KNOWN.items():
         if wanted in (_plain(name), f"{_plain(name)}{device.memory / GIGA:.0f}gb"):
             return name
@@ -88,8 +102,9 @@ def near(text: str) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """A name without maker, series and separators."""
-    return re.sub(r"nvidia|geforce|quadro|tesla|apple|rtx|sxm\d?|[^a-z0-9]", "", name.lower())
+    """A name without maker, series, kind of memory and separators."""
+    words = r"nvidia|geforce|quadro|tesla|apple|rtx|sxm\d?|hbm\d?e?"
+    return re.sub(rf"{words}|[^a-z0-9]", "", name.lower())
 
 
 def _digits(name: str) -> str:
