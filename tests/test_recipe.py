@@ -211,3 +211,13 @@ def test_from_python_sections_that_are_given_replace_the_recipes(tmp_path):
     assert Plan(recipe="tiny", run=Run()).run == Run()  # even if it is the default's
     with pytest.raises(UserError, match="did you mean tiny"):
         Plan(recipe="tinny")
+
+
+def test_from_python_another_recipe_brings_its_own_sections():
+    tiny = Pretrain(recipe="tiny", data="d", out="o")
+    assert only_recipe(replace(tiny, recipe="electra-small")) == load("electra-small")
+    shorter = replace(tiny, run=replace(tiny.run, steps=5))
+    other = replace(replace(shorter, out="p"), recipe="electra-small")
+    assert only_recipe(other) == replace(load("electra-small"), run=shorter.run)
+    mixed = replace(Pretrain(recipe="electra-small", data="d", out="o", run=tiny.run), out="p")
+    assert only_recipe(mixed) == replace(load("electra-small"), run=tiny.run)

@@ -172,12 +172,25 @@ class FromRecipe(Recipe):
 
     def __post_init__(self) -> None:
         config.accept_text_paths(self)
-        sections = [part.name for part in fields(Recipe)]
-        left_out = [n for n in sections if getattr(self, n) is getattr(_OF_THE_RECIPE, n)]
+        sections = {part.name: getattr(self, part.name) for part in fields(Recipe)}
+        left_out = [n for n, part in sections.items() if part is getattr(_OF_THE_RECIPE, n)]
+        if left_out:
+            for name in sections.keys() - left_out:
+                object.__setattr__(self, name, replace(sections[name]))  # without the mark
+        else:  # as from `dataclasses.replace`, which passes on what the former name stood for
+            left_out = [
+                n
+                for n, part in sections.items()
+                if getattr(part, _MARK, self.recipe) != self.recipe
+            ]
         if left_out:
             named = load(self.recipe)
             for name in left_out:
+                object.__setattr__(getattr(named, name), _MARK, self.recipe)
                 object.__setattr__(self, name, getattr(named, name))
+
+
+_MARK = "_loaded_from"  # on a section: the recipe whose it is, until another is named
 
 
 SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)
