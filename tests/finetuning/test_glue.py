@@ -16,6 +16,7 @@ import torch
 from tests.training.nursery import wait_for
 
 from electrify import cli
+from electrify.commit import json_bytes
 from electrify.errors import UserError
 from electrify.finetuning import glue as commands
 from electrify.finetuning import glue_submit as glue_submit_module
@@ -446,6 +447,35 @@ def test_which_head_a_job_starts_from_is_part_of_what_it_is(encoder_folder, glue
     assert job(head="own").identity["plan"]["init_head"] == "new"
     kept = job(head="own", init_head="pretrained")
     assert kept.preset == "paper, head own, init head pretrained, length 32"
-    assert "init_head" not in kept.identity["plan"]  # as of jobs made before there was a choice
+    assert kept.identity["plan"]["init_head"] == "pretrained"
     with pytest.raises(UserError, match="--init-head pretrained needs"):
         job(init_head="pretrained")
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("how", [{}, {"init_head": "pretrained"}])
+def test_a_folder_made_with_a_kept_head_is_refused(
+    how, done, encoder_folder, glue_folder, tmp_path
+):
+    def job(**how):
+        chosen = settings(encoder_folder, glue_folder, tmp_path, **how)
+        [one] = planned(chosen, chosen.model, ["cola"], [0])
+        return one
+
+    for head, refused in (("own", True), ("official", False)):
+        before = json.loads(json_bytes(job(head=head).identity))
+        before["plan"].pop("init_head", None)
+        name, content = ("result", {"identity": before}) if done else ("identity", before)
+        path = job().folder / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(json_bytes(content))
+        if refused:
+            with pytest.raises(
+                UserError, match="made before heads were drawn by the seed"
+            ) as error:
+                commands.finished(job(head=head, **how))
+            assert error.value.fix == "use another --out; nothing was touched"
+        elif not done:
+            assert not commands.finished(job(head=head))
+        with pytest.raises(UserError, match="made with other settings"):  # that is not the reason
+            commands.finished(job(head="own", **how, lr=1e-5))

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from electrify.commit import differences, read_json
+from electrify.commit import differences, made_before, read_json
 from electrify.config import check_least, unknown
 from electrify.errors import UserError
 from electrify.finetuning import glue_data
-from electrify.finetuning.encoder import fingerprint, open_encoder
+from electrify.finetuning.encoder import HEADS_DRAWN, fingerprint, open_encoder
 from electrify.finetuning.fit import forget
 from electrify.finetuning.glue_table import shown, write_tables
 from electrify.finetuning.job import Job, identified, run_job
@@ -233,6 +233,12 @@ def finished(job: Job, weights_wanted: bool = False) -> bool:
         return False
     before = read_json(path)["identity"] if path.is_file() else read_json(begun)
     other = differences(before, job.identity, free={"source"})
+    if since := made_before(before, job.identity, HEADS_DRAWN, free={"source", "preset"}):
+        raise UserError(
+            f"{job.folder} was made before {since}",
+            got=other,
+            fix="use another --out; nothing was touched",
+        )
     if other:
         raise UserError(
             f"{job.folder} was made with other settings, another model or other data",

@@ -75,8 +75,8 @@ class Job(NamedTuple):
 def identified(job: Job, model: str, data: Mapping[str, str]) -> Job:
     """A job that carries its identity; the fingerprints are those of its encoder and its files."""
     plan = {**job.plan._asdict(), "fit": vars(job.plan.fit)}
-    if job.plan.head == "official" or job.plan.init_head == "pretrained":
-        del plan["init_head"]  # as before there was a choice: own heads were kept
+    if job.plan.head == "official":
+        del plan["init_head"]  # which is always new
     known = {
         "source": job.model,  # where the model is found again; the fingerprint says what it is
         "model": model,
