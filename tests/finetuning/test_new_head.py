@@ -10,6 +10,7 @@ from tests.finetuning.squad_files import paragraphs, write_squad
 from tests.models.test_architectures import WORKING, each
 from tests.models.tiny import VOCABULARY, tiny_recipe
 from transformers import (
+    AutoModel,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -108,6 +109,14 @@ def test_a_finished_model_keeps_its_head_and_must_have_one(marked):
     assert (load_network(AutoModelForTokenClassification, folder).classifier.weight == MARK).all()
     with pytest.raises(UserError, match="lacks weights of its BertForQuestionAnswering"):
         load_network(AutoModelForQuestionAnswering, folder)
+
+
+def test_a_network_without_a_base_model_inside_is_refused(marked):
+    """Every weight would start with the empty prefix, so that no head would be drawn."""
+    folder, _ = marked("bert")
+    with pytest.raises(UserError, match="head of BertModel cannot be told from its encoder"):
+        new_network(AutoModel, folder)
+    assert new_network(AutoModel, folder, init_head="pretrained").config.model_type == "bert"
 
 
 # ---- what the commands train

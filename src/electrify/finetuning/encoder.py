@@ -99,7 +99,13 @@ def new_network(kind: Any, source: str, init_head: InitHead = "new", **fields: A
     network, loaded = open_model(kind, source, ignore_mismatched_sizes=True, **fields)
     _check_encoder(network, loaded, source)
     if init_head == "new":
-        prefix, absent = f"{network.base_model_prefix}.", _absent(loaded)
+        prefix, absent = _base_prefix(network), _absent(loaded)
+        if not prefix:
+            raise UserError(
+                f"the head of {type(network).__name__} cannot be told from its encoder",
+                got=f"no base model inside it ({source})",
+                fix="use a model of another architecture",
+            )
         drawn = kind.from_config(network.config, dtype=torch.float32).state_dict()
         for name, tensor in network.state_dict().items():
             if not name.startswith(prefix) or name in absent:
@@ -113,10 +119,14 @@ def _absent(loaded: dict[str, Any]) -> set[str]:
     return {*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])}
 
 
+def _base_prefix(network: Any) -> str:
+    """Return how the names of the base model's weights start; empty where it is the network."""
+    return f"{network.base_model_prefix}." if network.base_model is not network else ""
+
+
 def _check_encoder(network: Any, loaded: dict[str, Any], source: str) -> None:
     """Heads may be new; an encoder whose own weights are new is one that nobody trained."""
-    prefix = f"{network.base_model_prefix}." if network.base_model is not network else ""
-    inside = {name for name in _absent(loaded) if name.startswith(prefix)}
+    inside = {name for name in _absent(loaded) if name.startswith(_base_prefix(network))}
     _refuse({name for name in inside if "pooler" not in name}, source, "its encoder")
 
 
