@@ -154,6 +154,23 @@ def test_plain_text_is_text_to_tag(tuned, tmp_path, capsys):
     assert err == f"{new}: plain text, one sentence a line\n"
 
 
+def test_words_are_never_scored_as_gold_tags(tuned, tmp_path, capsys):
+    """What the model does not know is text to tag, or named instead of a score of 0."""
+    new, done = tmp_path / "new.txt", tuned("tags").out
+    new.write_text("mira kata\nlodi peta\nsolu peta\nneva kata\nmira peta\nsolu kata\n")
+    capsys.readouterr()
+    predict(Predict(done, new, device="cpu"))
+    out, err = capsys.readouterr()
+    assert (out.count("\t"), err) == (12, f"{new}: plain text, one sentence a line\n")
+    for content, note in (
+        ("kata NN\nmira VB\nlodi NN\nsolu VB\n", "no scores: the model does not know the tags NN, VB"),
+        ("kata B-GPE\nmira O\nlodi O\nsolu O\n", "accuracy 0.7500; the model does not know the tags B-GPE"),
+    ):  # fmt: skip
+        new.write_text(content)
+        predict(Predict(done, new, device="cpu"))
+        assert capsys.readouterr().err.strip().endswith(note)
+
+
 def test_words_past_the_length_are_outside_and_counted(tuned, tmp_path, capsys):
     new = tmp_path / "new.jsonl"
     new.write_text(

@@ -154,6 +154,11 @@ def test_universal_dependencies_are_read(tmp_path):
         ("Anna met Bert in Rome.\n", [["Anna", "met", "Bert", "in", "Rome", "."]]),
         ("Anna met Bert\n\nBert slept here\n", [["Anna", "met", "Bert"], ["Bert", "slept", "here"]]),
         ("Anna sees Rome .\n" * 4, [["Anna", "sees", "Rome", "."]] * 4),
+        ("go home\nsit down\nlie down\ncome home\ngo down\nrun home\n", [["go", "home"], ["sit", "down"], ["lie", "down"], ["come", "home"], ["go", "down"], ["run", "home"]]),
+        ("GO HOME\nSIT DOWN\nLIE DOWN\nRUN HOME\n", [["GO", "HOME"], ["SIT", "DOWN"], ["LIE", "DOWN"], ["RUN", "HOME"]]),
+        ("Is it O\nVitamin O\n", [["Is", "it", "O"], ["Vitamin", "O"]]),
+        ("Is it O\nVitamin O\nTake vitamin O\n", [["Is", "it", "O"], ["Vitamin", "O"], ["Take", "vitamin", "O"]]),
+        ("Anna O\nmet O\n\nBert O\n", [["Anna", "met"], ["Bert"]]),
         ("Anna B-PER\nmet O\n\nBert B-PER\n", [["Anna", "met"], ["Bert"]]),
         ("Anna X B-PER\nmet Y O\nBert X I-PER\nHere Y\n", None),  # a line that lacks a column
         ("Anna NNP\nmet VB\nBert NNP\nwent VB\n", [["Anna", "met", "Bert", "went"]]),
@@ -161,7 +166,7 @@ def test_universal_dependencies_are_read(tmp_path):
     ],
 )  # fmt: skip
 def test_plain_text_is_told_from_words_with_columns(content, words, tmp_path):
-    """Tags that the model knows, or as many columns in all lines with a last one that recurs."""
+    """Columns end in tags that the model knows, or recur in capitals and as many in all lines."""
     known = ("B-PER", "I-PER", "O")
     if words is None:
         with pytest.raises(UserError, match="line 4: not the 3 columns"):

@@ -100,9 +100,7 @@ def read_table(
     if suffix in JSON_LINES:
         header, rows = _read_json_lines(path, text)
     else:
-        header, rows, numbered = _with_header(
-            path, TABLES[suffix](path, text), named, remembered
-        )
+        header, rows, numbered = _with_header(path, TABLES[suffix](path, text), named, remembered)
     for name in header:
         if header.count(name) > 1:
             raise fault(

@@ -196,8 +196,14 @@ def _scores(problem: Problem, data: Data, said: Sequence[Answer]) -> str:
     labels = data.tags if isinstance(data, Sentences) else data.labels
     if labels is None or not any(labels):
         return ""
+    gold = data.tags or [] if isinstance(data, Sentences) else []
+    tags = {tag for some in gold for tag in some}
+    unknown = sorted(tags.difference(problem.labels))
+    strange = f"the model does not know the tags {', '.join(unknown[:10])}" if unknown else ""
+    if unknown and len(unknown) == len(tags):
+        return f"no scores: {strange}"
     try:
-        return scores_said(measure(problem, data, said))
+        return "; ".join(filter(None, [scores_said(measure(problem, data, said)), strange]))
     except UserError as error:
         return f"no scores: {error.what}: {error.got}"
 

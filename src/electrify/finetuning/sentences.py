@@ -106,12 +106,21 @@ def is_prose(text: str, tags: Sequence[str]) -> bool:
     if not rows or "\t" in filled[0] or all(len(cells) == 1 for cells in rows):
         return False
     last = [cells[-1] for cells in rows]
-    if sum(cell in tags for cell in last) > len(rows) / 2:
-        return False
-    # tags that the model does not know: columns are as many in nearly all lines, and tags recur
     width, count = Counter(map(len, rows)).most_common(1)[0]
-    recurring = len(set(last)) <= len(last) / 2 and any(map(str.isalnum, "".join(set(last))))
-    return not (width > 1 and count > 0.9 * len(rows) and recurring)
+    aligned = width > 1 and count > 0.9 * len(rows)
+    known = {cell for cell in last if cell in tags and any(map(str.isalnum, cell))}
+    # one tag alone may be a word, such as the O of "vitamin O", unless the lines are columns
+    if sum(cell in known for cell in last) > len(rows) / 2 and (aligned or len(known) > 1):
+        return False
+    recurring = len(set(last)) <= len(last) / 2
+    return not (aligned and recurring and (known - {OUTSIDE} or _look_like_tags(rows)))
+
+
+def _look_like_tags(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the last cells alone are in capitals, as tags of another model are, such as NNP."""
+    last = "".join(cells[-1] for cells in rows)
+    others = "".join(cell for cells in rows for cell in cells[:-1])
+    return last.isupper() and any(map(str.islower, others))
 
 
 def split_words(text: str) -> list[str]:
