@@ -1,12 +1,14 @@
 """Settings from TOML and back, and what happens to bad ones."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_type_hints
 
 import pytest
 
 from electrify import config
+from electrify.cli import COMMANDS, _settings_kind
+from electrify.corpora.corpus import KINDS, settings_type
 from electrify.errors import UserError
 
 
@@ -61,3 +63,25 @@ def test_bad_files_say_what_and_how_to_mend_it(tmp_path, toml, what, fix):
 def test_a_missing_file(tmp_path):
     with pytest.raises(UserError, match="cannot read"):
         config.read(Outer, tmp_path / "no.toml")
+
+
+SETTINGS = [
+    *(_settings_kind(command) for command in COMMANDS.values() if not command.kinds),
+    *map(settings_type, KINDS),
+]
+REQUIRED = {"recipe": "tiny"}
+
+
+@pytest.mark.parametrize("kind", SETTINGS, ids=lambda kind: kind.__name__)
+def test_from_python_every_path_may_be_text(kind):
+    hints = get_type_hints(kind)
+    one = [name for name, hint in hints.items() if hint in (Path, Path | None)]
+    several = [name for name, hint in hints.items() if hint == tuple[Path, ...]]
+    needed = [field.name for field in fields(kind) if not config._has_default(field)]
+    given = {name: REQUIRED.get(name, "x") for name in needed}
+    given |= dict.fromkeys(one, "a/b") | {name: ["a", Path("b")] for name in several}
+    settings = kind(**given)
+    assert [getattr(settings, name) for name in one] == [Path("a/b")] * len(one)
+    assert [getattr(settings, name) for name in several] == [(Path("a"), Path("b"))] * len(several)
+    again = replace(settings, **dict.fromkeys(several, "docs"))
+    assert [getattr(again, name) for name in several] == [(Path("docs"),)] * len(several)

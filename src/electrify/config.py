@@ -105,11 +105,24 @@ def unknown(what: str, name: str, known: Mapping[str, Any], noun: str) -> UserEr
     )
 
 
-def accept_text_paths(settings: Any) -> None:
-    """Make paths of texts in fields that hold paths; for `__post_init__`, as Python users write."""
-    for name, hint in get_type_hints(type(settings)).items():
-        if hint is Path and isinstance(text := getattr(settings, name), str):
-            object.__setattr__(settings, name, Path(text))
+class AcceptsTextPaths:
+    """Base of the settings of a command: text becomes paths in fields that hold paths.
+
+    Python users write `Prepare(docs=["docs"], tokenizer="tokenizer", out="shards")`.
+    """
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            object.__setattr__(self, name, _with_paths(hint, getattr(self, name)))
+
+
+def _with_paths(hint: Any, value: Any) -> Any:
+    if hint in (Path, Path | None) and isinstance(value, str):
+        return Path(value)
+    if hint == tuple[Path, ...] and isinstance(value, str | Path | list | tuple):
+        several = (value,) if isinstance(value, str | Path) else value
+        return tuple(_with_paths(Path, one) for one in several)
+    return value
 
 
 def to_dict(settings: Any) -> dict[str, Any]:

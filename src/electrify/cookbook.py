@@ -8,6 +8,7 @@ import tyro
 
 from electrify import recipe as recipes_of
 from electrify.commit import committed
+from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
 
 DO = Literal["list", "show", "copy", "check"]
@@ -15,7 +16,7 @@ VOCABULARY = 30_522  # of bert-base-uncased, for counting
 
 
 @dataclass(frozen=True)
-class Recipes:
+class Recipes(AcceptsTextPaths):
     """List the recipes, print one, copy one to edit it, or check one before it is run."""
 
     do: Annotated[DO, tyro.conf.Positional] = "list"

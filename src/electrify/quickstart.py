@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from electrify import recipe
 from electrify.commit import read_json, write_json
-from electrify.config import to_dict
+from electrify.config import AcceptsTextPaths, to_dict
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
 from electrify.package_task import write_task
@@ -70,7 +70,7 @@ def affordable(asked: Comparison, cost: Cost, seconds: float) -> Comparison:
 
 
 @dataclass(frozen=True)
-class Quickstart:
+class Quickstart(AcceptsTextPaths):
     """Docstrings to documents, tokenizer, shards, a model, a test of it, and a page to look at.
 
     Started again, it goes on where it stopped.

@@ -154,7 +154,7 @@ _OF_THE_RECIPE = Recipe()
 
 
 @dataclass(frozen=True, kw_only=True)
-class FromRecipe(Recipe):
+class FromRecipe(Recipe, config.AcceptsTextPaths):
     """The settings of a command whose first argument is a recipe, and whose flags change it.
 
     From Python, sections that are not given are the named recipe's: `Plan(recipe="tiny")`. To
@@ -171,7 +171,7 @@ class FromRecipe(Recipe):
     """A recipe's name, or the path of one's own file (.toml)."""
 
     def __post_init__(self) -> None:
-        config.accept_text_paths(self)
+        super().__post_init__()
         sections = {part.name: getattr(self, part.name) for part in fields(Recipe)}
         left_out = [n for n, part in sections.items() if part is getattr(_OF_THE_RECIPE, n)]
         if left_out:

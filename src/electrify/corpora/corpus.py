@@ -99,7 +99,7 @@ MEASURES = ("documents", "characters", "text_bytes")
 
 
 @dataclass(frozen=True)
-class Corpus:
+class Corpus(config.AcceptsTextPaths):
     """Turn raw sources into documents."""
 
     sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE…")]

@@ -7,6 +7,7 @@ from typing import Any
 import tyro
 
 from electrify.commit import differences, read_json
+from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
 from electrify.finetuning.glue_table import comparison
 from electrify.finetuning.results import read_results
@@ -14,7 +15,7 @@ from electrify.finetuning.stats import compare as compared
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(AcceptsTextPaths):
     """Whether one model is better than another on the tasks and seeds that both have."""
 
     first: tyro.conf.Positional[Path]

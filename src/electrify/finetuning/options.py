@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from electrify.config import AcceptsTextPaths
 from electrify.training.layers import Kind as LayerKind
 
 PresetName = Literal["paper", "official-code", "seed-003", "seed-004"]
@@ -44,7 +45,7 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuning:
+class Tuning(AcceptsTextPaths):
     """What commands that fine-tune on GLUE have in common."""
 
     data: Path
@@ -92,7 +93,7 @@ class Glue(Tuning):
 
 
 @dataclass(frozen=True)
-class GlueSubmit:
+class GlueSubmit(AcceptsTextPaths):
     """Predict the test files with the best run of each task by its development score."""
 
     results: tyro.conf.Positional[Path]
@@ -130,7 +131,7 @@ class Probe(Tuning):
 
 
 @dataclass(frozen=True)
-class Squad:
+class Squad(AcceptsTextPaths):
     """Fine-tune an encoder on SQuAD and answer the development file's questions."""
 
     model: tyro.conf.Positional[str]
@@ -163,7 +164,7 @@ class Squad:
 
 
 @dataclass(frozen=True)
-class Finetune:
+class Finetune(AcceptsTextPaths):
     """Fine-tune an encoder on one's own CSV, TSV, JSON lines or CoNLL-style files."""
 
     model: tyro.conf.Positional[str]
@@ -197,7 +198,7 @@ class Finetune:
 
 
 @dataclass(frozen=True)
-class Predict:
+class Predict(AcceptsTextPaths):
     """Predict classes, scores or tags for the rows of a file, and measure them if it has labels."""
 
     model: tyro.conf.Positional[Path]

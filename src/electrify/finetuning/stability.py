@@ -14,6 +14,7 @@ import numpy as np
 import tyro
 
 from electrify.commit import read_json
+from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
 from electrify.finetuning import stats
 from electrify.finetuning.compare import unlike
@@ -26,7 +27,7 @@ from electrify.finetuning.tasks import TASKS
 
 
 @dataclass(frozen=True)
-class Stability:
+class Stability(AcceptsTextPaths):
     """Spread over pre-training seeds of the average of the best fine-tuning run of each task."""
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import tyro
 
+from electrify.config import AcceptsTextPaths
+
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(AcceptsTextPaths):
     """Runs of `pretrain`, results of `glue` and models of `finetune` as one HTML page."""
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]
@@ -20,7 +22,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Inspect:
+class Inspect(AcceptsTextPaths):
     """Each token's probability of having been replaced, in colour; in a pipe, as a table."""
 
     model: tyro.conf.Positional[str]

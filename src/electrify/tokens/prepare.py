@@ -43,7 +43,7 @@ REPORTED = ("documents", "examples", "tokens", "mean length", "dropped", "unknow
 
 
 @dataclass(frozen=True)
-class Prepare:
+class Prepare(config.AcceptsTextPaths):
     """Turn documents into token shards for training."""
 
     docs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DOCS…")]

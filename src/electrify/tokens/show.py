@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from electrify.commit import checked_manifest, read_manifest, verify
-from electrify.config import check_least
+from electrify.config import AcceptsTextPaths, check_least
 from electrify.corpora.document import documents_at
 from electrify.errors import DamagedError, UserError
 from electrify.tokens.prepare import report
@@ -30,7 +30,7 @@ _CONTROLS = {
 
 
 @dataclass(frozen=True)
-class Show:
+class Show(AcceptsTextPaths):
     """Print examples of documents, shards or a run, or check every file's checksum.
 
     Of a run: held-out examples as its networks see them, at the newest checkpoint.

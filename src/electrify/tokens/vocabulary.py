@@ -28,7 +28,7 @@ ACCENTS_MATTER = 0.01  # share of letters that stripping accents would change
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(config.AcceptsTextPaths):
     """Train a tokenizer on documents, or convert one, into a folder that AutoTokenizer loads."""
 
     docs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DOCS…")]

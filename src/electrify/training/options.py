@@ -6,7 +6,7 @@ from typing import Literal
 
 import tyro
 
-from electrify.config import accept_text_paths
+from electrify.config import AcceptsTextPaths
 from electrify.recipe import FromRecipe
 
 NEWEST = -1
@@ -49,7 +49,7 @@ class Pretrain(FromRecipe):
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(AcceptsTextPaths):
     """A run's networks as folders that transformers loads, with tokenizer and model card."""
 
     run: tyro.conf.Positional[Path]
@@ -58,6 +58,3 @@ class Export:
     """The folder to make."""
     step: int = NEWEST
     """Which checkpoint; -1: the newest that is whole."""
-
-    def __post_init__(self) -> None:
-        accept_text_paths(self)
