@@ -5,7 +5,8 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -112,12 +113,26 @@ def _digits(name: str) -> str:
 
 
 def memory_of(device: str) -> float:
-    """Bytes that a kind of device has here: "cuda", or another for the machine's own."""
+    """Bytes that a kind of device has here: "cuda", or another for what this process may use."""
     import torch
 
     if device == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
-    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return float(min([physical, *_cgroup_limits()]))
+
+
+# Of the control group that a container or a batch job runs in: version 2, and version 1.
+CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def _cgroup_limits() -> Iterator[int]:
+    for path in CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # no such group, or "max"
+            yield int(path.read_text())
 
 
 def this_machine() -> Hardware:

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from electrify import hardware
 from electrify.errors import UserError
 from electrify.hardware import memory_of
 from electrify.models.pair import Vocabulary
+from electrify.models.sketch import sketch, trained
 from electrify.recipe import Discriminator, Recipe, Run
 from electrify.training import fits
 
@@ -44,5 +46,31 @@ def test_a_batch_that_is_too_large_is_refused_with_a_micro_batch_that_fits():
     fits.check_fits(recipe, VOCABULARY, CPU, 0)
 
 
+def test_networks_are_refused_only_if_they_surely_do_not_fit(monkeypatch):
+    """The estimate counts two moments for every optimizer; Muon keeps one for matrices."""
+    parameters = trained(sketch(Recipe(), VOCABULARY).networks.values())
+    needed = 16 * parameters  # weights, gradients and two moments in float32
+    monkeypatch.setattr(fits, "memory_of", lambda device: needed / 1.4)
+    fits.check_fits(Recipe(), VOCABULARY, CPU, 0)
+    with pytest.raises(UserError, match="a batch of this recipe") as error:
+        fits.check_fits(Recipe(), VOCABULARY, CPU, 10_000)
+    assert error.value.fix == "a shorter run.length, or smaller networks"
+    monkeypatch.setattr(fits, "memory_of", lambda device: needed / 1.6)
+    with pytest.raises(UserError, match="the networks of this recipe"):
+        fits.check_fits(Recipe(), VOCABULARY, CPU, 0)
+
+
 def test_this_machine_has_memory():
     assert memory_of("cpu") > 1e8
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_containers_limit_counts_if_it_is_below_the_machines_memory(
+    version, monkeypatch, tmp_path
+):
+    limits = (tmp_path / "memory.max", tmp_path / "limit_in_bytes")
+    monkeypatch.setattr(hardware, "CGROUP_LIMITS", limits)
+    physical = memory_of("cpu")
+    for content, expected in (("64000000\n", 64e6), ("max\n", physical), (f"{2**63}", physical)):
+        limits[version].write_text(content)
+        assert memory_of("cpu") == expected

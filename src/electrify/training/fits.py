@@ -10,7 +10,8 @@ from electrify.models.pair import Vocabulary
 from electrify.models.sketch import sketch, trained
 from electrify.recipe import Recipe
 
-# Activations are estimated, and kernels and swap differ: refuse only what is far too much.
+# Activations are estimated, optimizer state is counted as two moments though Muon keeps one for
+# matrices, and kernels and swap differ: refuse only what is far too much.
 SURELY = 1.5
 
 
@@ -30,7 +31,7 @@ def check_fits(
     parameters = trained(networks.values())
     needed = memory(parameters // sharded_by, one_example, rows, precision)
     fixed, available = sum(needed) - needed.activations, memory_of(device.type)
-    if fixed > available:
+    if fixed > SURELY * available:
         raise UserError(
             "the networks of this recipe do not fit in memory",
             got=f"{parameters:,} parameters: weights, gradients and optimizer state take about "
@@ -44,7 +45,9 @@ def check_fits(
             "a batch of this recipe does not fit in memory",
             got=f"{rows:,} examples of {run.length} tokens at a time take about "
             f"{_size(sum(needed))}, this machine has {_size(available)}",
-            fix=f"--micro-batch {room}, or less" if room else "a shorter run.length",
+            fix=f"--micro-batch {room}, or less"
+            if room > 0
+            else "a shorter run.length, or smaller networks",
         )
 
 
