@@ -51,3 +51,19 @@ def test_a_lock_whose_file_is_gone_does_not_count(monkeypatch, tmp_path):
     monkeypatch.setattr(fcntl, "flock", removed)
     with hold(path, "testing"), pytest.raises(UserError):
         hold(path, "testing")
+
+
+def test_a_folder_that_its_holder_removes_meanwhile_is_an_error(monkeypatch, tmp_path):
+    """As a run that ends before it has begun removes its lock and its empty folder."""
+    path, flock = tmp_path / "run" / "lock", fcntl.flock
+    path.parent.mkdir()
+
+    def removed(file, how):
+        path.unlink()
+        path.parent.rmdir()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed)
+    with pytest.raises(UserError, match="another process is testing") as caught:
+        hold(path, "testing")
+    assert caught.value.fix == "run the same command again"

@@ -5,6 +5,7 @@ import fcntl
 import os
 import platform
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -23,7 +24,14 @@ def hold(path: Path, what: str) -> IO[bytes]:
     there is a warning instead.
     """
     while True:
-        file = path.open("ab+", buffering=0)  # nothing to write, and fail, again when it closes
+        try:
+            file = path.open("ab+", buffering=0)  # nothing to write, and fail, again when it closes
+        except FileNotFoundError as error:  # a holder that got nowhere removes its empty folder
+            raise UserError(
+                f"another process is {what}",
+                got=f"it has just removed {path.parent}",
+                fix="run the same command again",
+            ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -38,8 +46,9 @@ def hold(path: Path, what: str) -> IO[bytes]:
                 file.close()
                 raise
             _warn(f"{error.strerror}")
-        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            break
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
         file.close()
     file.truncate(0)
     file.write(f"process {os.getpid()} on {platform.node()}".encode())
