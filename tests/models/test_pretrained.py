@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from tests.models.tiny import VOCABULARY, tiny_recipe, tiny_tokenizer
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForTokenClassification, BertForTokenClassification
 
 from electrify.errors import UserError
-from electrify.finetuning.encoder import load_body, open_encoder
+from electrify.finetuning.encoder import load_body, load_network, open_encoder
 from electrify.models.export import encoder_alone, export
 from electrify.models.pair import build_pair
 from electrify.models.pretrained import ALLOW_PICKLES, open_config, open_model, open_tokenizer
@@ -173,7 +173,30 @@ def test_pickles_are_refused_unless_somebody_insists(allowed, folder, tmp_path, 
     else:
         with pytest.raises(UserError, match="pickle") as error:
             load_body(str(folder))
-        assert "save_pretrained" in error.value.fix
+        assert ALLOW_PICKLES in error.value.fix
+
+
+@pytest.mark.parametrize(
+    "architectures", [["BertForTokenClassification"], ["Unknown"], [3], {"a": 1}]
+)
+def test_the_advice_for_pickles_works(architectures, folder, tmp_path):
+    """It writes the tokenizer, too, and the head where the architecture is known."""
+    config = open_config(str(folder))
+    config.num_labels = 5
+    network = BertForTokenClassification(config)
+    network.save_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(network.state_dict(), folder / "pytorch_model.bin")
+    edit(folder / "config.json", architectures=architectures)
+    with pytest.raises(UserError, match="pickle") as error:
+        load_body(str(folder))
+    advice = error.value.fix.split("`")[1]
+    new = tmp_path / "new"
+    exec(advice.replace("OLD", str(folder)).replace("NEW", str(new)), {})
+    everything(new)
+    if architectures == ["BertForTokenClassification"]:
+        again = load_network(AutoModelForTokenClassification, str(new))
+        assert torch.equal(again.classifier.weight, network.classifier.weight)
 
 
 def test_a_good_folder_opens(folder):

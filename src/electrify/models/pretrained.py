@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 
@@ -78,9 +79,22 @@ def _refuse_pickles(source: str) -> None:
         raise UserError(
             f"the weights of {source} are a pickle, which can run code when it is loaded",
             got=", ".join(pickles[:3]),
-            fix="convert them to safetensors, `AutoModel.from_pretrained(OLD)"
-            f".save_pretrained(NEW)`; if you trust them, set {ALLOW_PICKLES}=1",
+            fix=f"if you trust them, convert them in Python: `{_conversion(folder)}`; "
+            f"or set {ALLOW_PICKLES}=1",
         )
+
+
+def _conversion(folder: Path) -> str:
+    """Return the Python that writes a folder again with safetensors, its head and its tokenizer."""
+    named = getattr(open_config(str(folder)), "architectures", None)
+    known = [name for name in named if name in dir(transformers)] if isinstance(named, list) else []
+    classes = ((known or ["AutoModel"])[0], "AutoTokenizer")
+    return "; ".join(
+        [
+            f"from transformers import {', '.join(classes)}",
+            *(f"{name}.from_pretrained('OLD').save_pretrained('NEW')" for name in classes),
+        ]
+    )
 
 
 @contextmanager
