@@ -7,6 +7,7 @@ import json
 import pytest
 
 from electrify.errors import UserError
+from electrify.finetuning.headers import Remembered
 from electrify.finetuning.own_data import Columns, find_columns
 from electrify.finetuning.own_files import read_table, read_text, written
 
@@ -98,11 +99,29 @@ def test_plain_text_is_one_text_a_line(tmp_path):
 def test_plain_text_has_no_header_unless_it_is_named(first, tmp_path):
     """Whatever columns the training file of a model had."""
     path, content = tmp_path / "a.txt", f"{first}\nno film\n"
-    found = read_table(path, content, remembered=("text", "", "label"))
+    found = read_table(path, content, remembered=Remembered(("text", "", "label")))
     assert found.rows == [[first], ["no film"]]
-    assert read_table(path, f"{first}\n", remembered=("text", "", "label")).rows == [[first]]
+    assert read_table(path, f"{first}\n", remembered=Remembered(("text", "", "label"))).rows == [
+        [first]
+    ]
     named = read_table(path, content, named=(first.upper(), "", ""))
     assert (named.header, named.rows) == ([first], [["no film"]])
+
+
+@pytest.mark.parametrize(
+    ("content", "numbered"),
+    [
+        ("question_text\tcoarse\nWhere is it ?\tLOC\nWho ?\tHUM\n", False),
+        ("question_text\tkind\nWhere is it ?\t3.5\nWho ?\t4\n", False),
+        ("Where is it ?\tLOC\nWho ?\tHUM\nWho is he ?\tHUM\n", True),
+        ("Where is it ?\nWho ?\n", True),  # nothing decides: as in training
+    ],
+)
+def test_content_decides_whether_there_is_a_header_before_what_the_model_remembers(
+    content, numbered, tmp_path
+):
+    trained = Remembered(("column 1", "", "column 2"), ("HUM", "LOC"))
+    assert read_table(tmp_path / "a.tsv", content, remembered=trained).numbered is numbered
 
 
 BAD = {

@@ -3,13 +3,14 @@
 import csv
 import gzip
 import json
+import shutil
 
 import pytest
 import torch
 from tests.finetuning.conftest import rows
 from tests.finetuning.own_files import WRITERS, tagged, tuner
 
-from electrify.commit import read_json
+from electrify.commit import read_json, write_json
 from electrify.errors import UserError
 from electrify.finetuning.options import Predict
 from electrify.finetuning.predict import predict
@@ -193,6 +194,27 @@ def test_columns_are_those_of_training_or_named(encoder_folder, tuned, tmp_path,
     named = {"text": "one", "pair": "other"}
     predict(Predict(tuned("pairs").out, new, tmp_path / "a.jsonl", **named, device="cpu"))
     assert "accuracy 1.0" in capsys.readouterr().out
+
+
+def test_a_header_is_no_text_although_the_training_file_had_none(tuned, tmp_path, capsys):
+    """Columns are then those of the same numbers."""
+    model, new = tmp_path / "model", tmp_path / "new.tsv"
+    shutil.copytree(tuned("classes").out, model)
+    result = read_json(model / "result.json")
+    columns = {"text": "column 2", "pair": "", "label": "column 1"}
+    write_json(model / "result.json", {**result, "columns": columns})
+    new.write_text("coarse\tquestion_text\ngood\tkata lodi mita\nbad\tpeta lodi mita\n")
+    capsys.readouterr()
+    predict(Predict(model, new, device="cpu"))
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 3
+    said = "the first line is a header; columns: text = question_text, label = coarse"
+    assert err.startswith(f"{new}: {said}\naccuracy 1.0")
+    new.write_text(new.read_text().partition("\n")[2])
+    predict(Predict(model, new, device="cpu"))
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 3
+    assert err.startswith(f"{new}: no header line; columns have numbers\naccuracy 1.0")
 
 
 def test_labels_the_model_does_not_know_are_no_hindrance(tuned, tmp_path, capsys):

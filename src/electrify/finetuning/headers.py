@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 TEXTS: tuple[tuple[str, ...], ...] = (
     ("sentence1", "sentence2"),
@@ -52,6 +53,23 @@ NUMBERED = re.compile(r"(?:column )?[1-9]\d*")
 """How columns are named where a table has no header."""
 
 
+class Remembered(NamedTuple):
+    """What a model knows about the file that it was fine-tuned on."""
+
+    columns: Sequence[str] = ()
+    """Their names; numbers where the file had no header."""
+    classes: Sequence[str] = ()
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the file had no header."""
+        names = [name for name in self.columns if name]
+        return bool(names) and all(map(NUMBERED.fullmatch, names))
+
+
+NOTHING = Remembered()
+
+
 def column_names(width: int) -> list[str]:
     """Names for the columns of a table without a header.
 
@@ -61,11 +79,24 @@ def column_names(width: int) -> list[str]:
     return [f"column {number}" for number in range(1, width + 1)]
 
 
-def lacks_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
+def has_usual(header: Sequence[str]) -> bool:
+    """Whether one of some columns has a usual name for texts.
+
+    >>> has_usual(["id", "Sentence"]), has_usual(["question_text", "coarse"])
+    (True, False)
+    """
+    return any(name.lower() in names for name in header for names in TEXTS)
+
+
+def lacks_header(
+    rows: Sequence[Sequence[str]], named: Sequence[str], remembered: Remembered = NOTHING
+) -> bool:
     """Whether the first row of a table is one like the others; `named` are columns asked for.
 
-    A header has a usual name, or the names that were asked for. Without either, the first row is no
-    header if one of its cells is a label: one that recurs below, or a number above numbers.
+    A header has a usual name, or one that was asked for or is remembered. Without either, the first
+    row is no header if columns are asked for by number, or if one of its cells is a label: one that
+    recurs below, a number above numbers, or a class of the model. If nothing in the table decides,
+    it is like the file that the model was fine-tuned on.
 
     >>> lacks_header([["a film", "good"], ["no film", "bad"], ["my film", "good"]], [])
     True
@@ -77,19 +108,30 @@ def lacks_header(rows: Sequence[Sequence[str]], named: Sequence[str]) -> bool:
     pairs = [(cell.strip(), column) for cell, column in zip(first, columns, strict=True)]
     usual = {name for names in (*TEXTS, LABELS) for name in names}
     asked = {name.lower() for name in named if name}
-    if any(cell.lower() in usual | asked and cell not in column for cell, column in pairs):
+    names = usual | asked | {name.lower() for name in remembered.columns if name}
+    if any(cell.lower() in names and cell not in column for cell, column in pairs):
         return False
     if asked and all(map(NUMBERED.fullmatch, asked)):
         return True
-    if all(is_number(cell) for cell, _ in pairs):
+    if all(is_number(cell) for cell, _ in pairs) and not remembered.numbered:
         return False
-    return any(_is_label(cell, column) for cell, column in pairs)
+    classes = remembered.classes
+    if any(cell in classes or _is_label(cell, column) for cell, column in pairs):
+        return True
+    return remembered.numbered and not any(_is_name(*pair, classes) for pair in pairs)
 
 
 def _is_label(cell: str, column: Sequence[str]) -> bool:
     if is_number(cell):
         return bool(column) and all(map(is_number, column))
     return cell in column and len(set(column)) <= max(2, len(column) / 2)
+
+
+def _is_name(cell: str, column: Sequence[str], classes: Sequence[str]) -> bool:
+    """Whether a cell that is no label stands above labels: numbers, or classes of the model."""
+    if column and all(map(is_number, column)):
+        return not is_number(cell)
+    return sum(label in classes for label in column) > len(column) / 2
 
 
 def is_number(cell: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from electrify.corpora.archive import COMPRESSED, Truncated, read_blocks
 from electrify.errors import UserError
-from electrify.finetuning.headers import column_names, lacks_header
+from electrify.finetuning.headers import NOTHING, Remembered, column_names, lacks_header
 
 MOST_CHARACTERS = 100_000
 """In one cell: more is most often a quotation mark that was never closed."""
@@ -81,12 +81,9 @@ def read_text(path: Path) -> str:
 
 
 def read_table(
-    path: Path, text: str, named: Sequence[str] = (), remembered: Sequence[str] = ()
+    path: Path, text: str, named: Sequence[str] = (), remembered: Remembered = NOTHING
 ) -> Table:
-    """The text of a file as a table, by the file's suffix.
-
-    `named` are columns that the command names, `remembered` those of a model's training file.
-    """
+    """The text of a file as a table, by the file's suffix; `named` are columns asked for."""
     suffix = suffix_of(path)
     if suffix not in (*TABLES, *JSON_LINES):
         raise UserError(
@@ -174,7 +171,7 @@ def _quoted(path: Path, text: str, delimiter: str) -> Iterator[Row]:
 
 
 def _with_header(
-    path: Path, rows: list[Row], named: Sequence[str], remembered: Sequence[str]
+    path: Path, rows: list[Row], named: Sequence[str], remembered: Remembered
 ) -> tuple[list[str], list[Row], bool]:
     while rows and not rows[-1][1]:
         rows.pop()
@@ -182,7 +179,7 @@ def _with_header(
     if suffix_of(path) == ".txt" and len(first) == 1:  # a line of plain text is no name
         numbered = first[0].strip().lower() not in {name.lower() for name in named}
     else:
-        numbered = lacks_header([cells for _, cells in rows], (*named, *remembered))
+        numbered = lacks_header([cells for _, cells in rows], named, remembered)
     header = column_names(len(first)) if numbered else [name.strip() for name in first]
     for line, cells in rest:
         if len(cells) != len(header):

@@ -22,6 +22,7 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.finetune import cut_said, scores_said
 from electrify.finetuning.fit import outputs
+from electrify.finetuning.headers import Remembered, column_names, has_usual
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own_data import Columns, find_columns, texts_of
 from electrify.finetuning.own_files import (
@@ -62,7 +63,7 @@ def predict(settings: Predict) -> None:
     encoder = open_encoder(str(settings.model))
     problem = problem_of(encoder.config, str(settings.model))
     text = read_text(settings.file)
-    data, table = _read(settings, problem, text)
+    data, table, form = _read(settings, problem, text)
     most = min(settings.length or encoder.longest_text, encoder.longest)
     rows = prepare(problem, data, encoder, most, labelled=False)
     network = load_network(AUTO[problem.kind], str(settings.model))
@@ -73,7 +74,7 @@ def predict(settings: Predict) -> None:
         if isinstance(data, Sentences)
         else _table(table, problem, said, suffix)
     )
-    notes = [_form(data, table), cut_said(settings.file, problem, rows, most) if rows.cut else ""]
+    notes = [form, cut_said(settings.file, problem, rows, most) if rows.cut else ""]
     notes.append(_scores(problem, data, said))
     _write(settings.out, content, [note for note in notes if note])
 
@@ -96,24 +97,30 @@ def _suffix(settings: Predict) -> str:
     return suffix
 
 
-def _read(settings: Predict, problem: Problem, text: str) -> tuple[Data, Table]:
+def _read(settings: Predict, problem: Problem, text: str) -> tuple[Data, Table, str]:
+    """The rows of a file, its table, and how it was read where that is not plain from its name."""
     named = Columns(settings.text, settings.pair, settings.label)
     if problem.kind == "tags":
         objects = suffix_of(settings.file) in JSON_LINES
         table = read_table(settings.file, text) if objects else Table(settings.file, [], [], [])
-        return read_to_tag(settings.file, text, named, problem.labels), table
+        data = read_to_tag(settings.file, text, named, problem.labels)
+        form = "" if objects or data.word_lines else f"{data.path}: plain text, one sentence a line"
+        return data, table, form
     known = _remembered(settings, named)
-    table = read_table(settings.file, text, named, known or ())
+    classes = problem.labels if problem.kind == "classes" else ()
+    table = read_table(settings.file, text, named, Remembered(known or (), classes))
     columns = find_columns(table, _present(known, table, named))
-    return texts_of(table, columns), table
+    form = _header_said(table, columns, (*named, *(known or ())))
+    return texts_of(table, columns), table, form
 
 
-def _form(data: Data, table: Table) -> str:
-    """How a file was read, where that is not plain from its name."""
-    if isinstance(data, Sentences):
-        plain = data.word_lines is None and suffix_of(data.path) not in JSON_LINES
-        return f"{data.path}: plain text, one sentence a line" if plain else ""
-    return f"{data.path}: no header line; columns have numbers" if table.numbered else ""
+def _header_said(table: Table, columns: Columns, expected: Sequence[str]) -> str:
+    """Whether the first line is a header, where its names do not say so."""
+    if table.numbered:
+        return f"{table.path}: no header line; columns have numbers"
+    if suffix_of(table.path) in JSON_LINES or columns.text in expected or has_usual(table.header):
+        return ""
+    return f"{table.path}: the first line is a header; columns: {columns}"
 
 
 def _remembered(settings: Predict, named: Columns) -> Columns | None:
@@ -129,11 +136,21 @@ def _remembered(settings: Predict, named: Columns) -> Columns | None:
 
 
 def _present(known: Columns | None, table: Table, named: Columns) -> Columns:
-    """The columns the model was fine-tuned with if the file has them, or those that are named."""
+    """The columns the model was fine-tuned with if the file has them, or those that are named.
+
+    Under a header without usual names, columns that the model knows by number are those places.
+    """
+    if known and Remembered(known).numbered and not table.numbered:
+        known = None if has_usual(table.header) else _by_number(known, table.header)
     if known is None or any(n not in table.header for n in (known.text, known.pair) if n):
         return named
     label = known.label if known.label in table.header else ""
     return Columns(known.text, known.pair, named.label or label)
+
+
+def _by_number(known: Columns, header: Sequence[str]) -> Columns:
+    by_name = dict(zip(column_names(len(header)), header, strict=True))
+    return Columns(*(by_name.get(name, name) for name in known))
 
 
 def _outputs(model: Any, rows: Prepared, batch_size: int) -> list[NDArray[np.float32]]:
