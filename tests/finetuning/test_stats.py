@@ -47,6 +47,17 @@ def test_the_interval_is_that_of_scipy():
     assert stats.interval([values]) == pytest.approx(tuple(expected), abs=0.02)
 
 
+@pytest.mark.parametrize("aggregate", ["mean", "median"])
+def test_intervals_cover_what_is_said_of_them(aggregate, monkeypatch):
+    """Less than their nominal 95 %, above all of the mean of few scores."""
+    monkeypatch.setattr(stats, "RESAMPLES", 400)
+    samples = np.random.default_rng(0).standard_normal((600, 6))
+    found = [stats.interval([values], aggregate) for values in samples]
+    covered = 100 * np.mean([low <= 0 <= high for low, high in found])
+    assert covered == pytest.approx(stats.COVERAGE[aggregate][6], abs=4)
+    assert f"{stats.COVERAGE[aggregate][10]} % measured with 10" in stats.bounds_are(15, aggregate)
+
+
 def test_one_seed_has_no_deviation_and_no_interval():
     found = stats.summarise(runs("cola", [0.5]), "cola")
     assert found.aggregate("mean") == 0.5

@@ -25,6 +25,11 @@ Scores = NDArray[np.float64]
 RESAMPLES = 10_000
 FEWEST_FOR_INTERVAL = 6
 """Below it even the range of all scores covers a median in less than 95 % of cases, 1 - 2^(1-n)."""
+COVERAGE: dict[Aggregate, dict[int, int]] = {
+    "mean": {6: 86, 8: 89, 10: 89, 20: 92},
+    "median": {6: 93, 8: 92, 10: 94, 20: 94},
+}
+"""In how many % of normal samples of so many scores the 95 % interval holds the true value."""
 EXACT = 16
 """Up to so many pairs all patterns of signs are tried."""
 
@@ -165,7 +170,12 @@ def bounds_are(count: int, aggregate: Aggregate = "mean") -> str:
     """Name what `bounds` gives for so many scores."""
     if count < FEWEST_FOR_INTERVAL:
         return "the range of the seeds"
-    return f"the 95 % bootstrap interval of the {aggregate}"
+    said = f"the 95 % bootstrap interval of the {aggregate}"
+    measured = COVERAGE.get(aggregate, {})
+    least = max((n for n in measured if n <= count), default=None)
+    if least is None:
+        return said
+    return f"{said} (nominal; {measured[least]} % measured with {least} normal scores)"
 
 
 def interval(groups: Sequence[Scores], aggregate: Aggregate = "mean") -> tuple[float, float]:
