@@ -7,6 +7,7 @@ given every value by name. Then one field changes at a time, and exactly what it
 
 import gc
 import json
+import shutil
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from transformers import ElectraForMaskedLM, ElectraForPreTraining
 from electrify.batches.loader import Batch
 from electrify.batches.masking import choose, hide
 from electrify.batches.random import key_of
+from electrify.commit import read_json, write_json
 from electrify.errors import UserError
 from electrify.recipe import (
     Discriminator,
@@ -372,6 +374,20 @@ def test_how_a_batch_is_computed_does_not_change_the_run(options, base, shards, 
     run = train(BASE, shards, tmp_path / "run", **options)
     assert gap(run.end, base.end) < SAME
     assert run.saved == base.saved
+
+
+def test_an_export_of_before_the_encoder_says_how_to_get_it(base, exported, tmp_path, capsys):
+    out = tmp_path / "model"
+    shutil.copytree(exported, out, ignore=shutil.ignore_patterns("encoder"))
+    manifest = read_json(out / "manifest.json")
+    manifest["files"] = [e for e in manifest["files"] if not e["name"].startswith("encoder/")]
+    write_json(out / "manifest.json", manifest)
+    export_run(Export(run=base.folder, out=out))
+    said = capsys.readouterr().out
+    assert f"{out / 'discriminator'}: ElectraForPreTraining" in said
+    assert f"note: {out} has no encoder" in said
+    assert "give another --out" in said
+    assert not (out / "encoder").exists()
 
 
 def test_an_export_is_the_checkpoint_it_names(base, exported, tmp_path):

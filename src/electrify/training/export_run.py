@@ -30,8 +30,13 @@ def export_run(settings: Export) -> None:
     identity = {"run": about["identity"], "step": step}
     export(networks, cards, tokenizer, settings.out, identity, recipe.run.length)
     for role, network in networks.items():
-        if (settings.out / role).is_dir():  # exports of before have no encoder
+        if (settings.out / role).is_dir():
             print(f"{settings.out / role}: {type(network).__name__}, step {step:,}")
+        else:  # as in exports from before there was an encoder
+            print(
+                f"note: {settings.out} has no {role}: it is a finished export, which is not "
+                "changed; give another --out to get one"
+            )
 
 
 def validation_record(run: Path, step: int) -> dict[str, Any]:
