@@ -52,6 +52,19 @@ def test_the_task_has_as_many_texts_of_the_largest_packages(tmp_path):
     assert (tmp_path / "again/train.tsv").read_bytes() == before
 
 
+def test_a_gain_is_held_against_the_noise_of_welch():
+    """By hand: errors² 1/4 and 25/4 give 42.25 / ((1 + 625) / 16 / 3) = 3.24 degrees of freedom.
+
+    Three of them have a t of 3.18, and 3.18 × √0.00065 = 0.081; six, as of Student, gave 0.062.
+    """
+    steady, wild = (
+        {"mean": {"f1": mean}, "std": {"f1": std}, "seeds": [{}] * 4}
+        for mean, std in ((0.57, 0.01), (0.5, 0.05))
+    )
+    assert quickstart.degrees_of_freedom([1 / 4, 25 / 4], [4, 4]) == 3
+    assert "within its noise (0.081)" in quickstart.verdict(steady, wild)
+
+
 def test_one_package_is_no_task(tmp_path):
     docs = labelled(tmp_path / "docs", {"a": 20, "b": 3})
     with pytest.raises(UserError, match="too few packages"):

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -251,8 +251,29 @@ def untrained(some: recipe.Recipe, tokenizer: Path, out: Path) -> Path:
     return out / "discriminator"
 
 
-STUDENT = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31}
+STUDENT = {
+    1: 12.71,
+    2: 4.30,
+    3: 3.18,
+    4: 2.78,
+    5: 2.57,
+    6: 2.45,
+    7: 2.36,
+    8: 2.31,
+    9: 2.26,
+    10: 2.23,
+}
 """Two-sided 95 % points of Student's t by degrees of freedom: few seeds, wide noise."""
+
+
+def degrees_of_freedom(squares: Sequence[float], counts: Sequence[int]) -> int:
+    """Return Welch and Satterthwaite's degrees of freedom, rounded down, of two squared errors.
+
+    >>> degrees_of_freedom([1.0, 1.0], [4, 4]), degrees_of_freedom([1.0, 0.0], [4, 4])
+    (6, 3)
+    """
+    parts = sum(one**2 / (n - 1) for one, n in zip(squares, counts, strict=True))
+    return int(sum(squares) ** 2 / parts + 1e-9) if parts else sum(counts) - 2
 
 
 def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
@@ -272,7 +293,7 @@ def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
     said = f"{metric} {means[0]:.3f} pre-trained, {means[1]:.3f} from random weights"
     if min(ended) < 2:
         return f"{said}; one seed says nothing about chance"
-    noise = STUDENT.get(sum(ended) - 2, 2.2) * error
+    noise = STUDENT.get(degrees_of_freedom(squares, ended), 2.2) * error
     if gain > noise:
         return f"{said}: a gain of {gain:.3f} ± {error:.3f}"
     if gain < -noise:
