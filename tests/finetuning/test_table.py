@@ -294,3 +294,11 @@ def test_all_is_shown_and_written(tmp_path):
 def test_no_minus_zero():
     assert table.Cell(-0.01, (-0.02, 0.5)).text == "0.0"
     assert table.Cell(-0.01, (-0.02, 0.5)).bounds == "[0.0 0.5]"
+
+
+@pytest.mark.parametrize(("seeds", "brackets"), [(1, False), (2, True), (6, True)])
+def test_a_comparison_explains_brackets_only_where_it_shows_some(seeds, brackets):
+    both = [results(value, seeds, ["cola"]) for value in (0.8, 0.81)]
+    made = glue_table.differences(stats.compare(*both), "a", "b")
+    assert any("in brackets" in note for note in made.notes) is brackets
+    assert any("flipping signs" in note for note in made.notes)

@@ -85,3 +85,8 @@ def test_a_model_from_elsewhere_flags_the_likeliest_and_says_so(evaluated, tmp_p
     assert names == {"suspected"}
     assert len(summary(tokens)) >= 2
     assert "no validation threshold is known" in as_json(pair, TEXT, tokens)["said"]
+
+
+def test_a_false_alarm_rate_of_zero_is_shown():
+    assert str(Threshold(0.3, 0.1, 0.0)).endswith("; false-alarm rate 0.0 %")
+    assert "false-alarm" not in str(Threshold(0.3, 0.1))

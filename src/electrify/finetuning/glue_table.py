@@ -168,24 +168,25 @@ def differences(found: Sequence[Difference], first: str, second: str) -> Table:
         title = TASKS[row.task].title if row.task in TASKS else row.task
         marks = notes.marks(f"{title}: {text}" for text in row.notes)
         numbers = (row.first, row.second)
+        tested = _TESTED if math.isnan(row.interval[0]) else f"{_BRACKETS}; {_TESTED}"
         rows.append(
             [
                 Cell(title, marks=marks),
                 Cell(str(row.pairs)),
                 *(percent(number) for number in numbers),
                 percent(row.difference, row.interval),
-                Cell(f"{row.p:.4f}", marks=notes.marks([_TESTED])),
+                Cell(f"{row.p:.4f}", marks=notes.marks([tested])),
             ]
         )
     columns = ("task", "pairs", first, second, "difference", "p")
     return Table(f"{second} less {first}", columns, rows, list(notes.numbers))
 
 
-_TESTED = (
+_BRACKETS = (
     f"in brackets, {stats.bounds_are(stats.FEWEST_FOR_INTERVAL)}, or the range of fewer than "
-    f"{stats.FEWEST_FOR_INTERVAL} differences; p by flipping signs, never below 2 / 2^pairs; both "
-    "are about the noise of fine-tuning alone"
+    f"{stats.FEWEST_FOR_INTERVAL} differences"
 )
+_TESTED = "p by flipping signs, never below 2 / 2^pairs; about the noise of fine-tuning alone"
 
 
 def shown(results: Sequence[Result], name: str = "this model") -> str:
