@@ -7,6 +7,7 @@ import pytest
 from electrify.models import card
 from electrify.models.card import NOT_COMPARED, WORDS, nearest_official, recipe_differences
 from electrify.recipe import Recipe, load, names
+from electrify.reports import run_section
 
 FIELDS = {
     f"{part.name}.{one.name}"
@@ -94,3 +95,10 @@ def test_every_shipped_recipe_has_a_list(name):
     assert any("not clipped" in line for line in lines) == (recipe.optimizer.clip == 0)
     weight = f"the discriminator's loss has weight {recipe.objective.discriminator_weight:.4g} "
     assert any(weight in line for line in lines) == (recipe.objective.discriminator_weight != 50)
+
+
+def test_precision_and_recall_name_their_threshold():
+    """Examples are flagged at another one."""
+    tables = [card.ROWS, {name: title for name, (title, _) in run_section.METRICS.items()}]
+    for rows in tables:
+        assert all("at 0.5" in rows[name] for name in ("precision", "recall"))

@@ -167,10 +167,10 @@ def test_a_run_like_the_reference_is_shown_beside_it():
     line = verdict(SMALL, 5_200, numbers(generator_loss=7.2))
     assert "reference at step 5,000" in line
     assert "generator loss 7.20 (7.13)" in line
-    assert "recall 0.00 (0.05)" in line
+    assert "recall (at 0.5) 0.00 (0.05)" in line
     assert "chance 10.33" in line
     assert "post-norm" in line
-    assert "recall 0.00 is normal at AUC 0.58" in line
+    assert "recall at 0.5 of 0.00 is normal at AUC 0.58" in line
 
 
 def test_where_there_is_no_reference_it_says_so():

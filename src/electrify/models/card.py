@@ -26,8 +26,8 @@ ROWS = {
     "discriminator_loss": "discriminator loss",
     "replaced_rate": "share of tokens replaced",
     "accuracy": "discriminator accuracy",
-    "precision": "precision on replaced tokens",
-    "recall": "recall on replaced tokens",
+    "precision": "precision on replaced tokens, at 0.5",
+    "recall": "recall on replaced tokens, at 0.5",
     "auc": "area under the ROC curve",
 }
 

@@ -115,8 +115,8 @@ METRICS = {
     "discriminator_loss": ("discriminator loss", ".4f"),
     "replaced_rate": ("replaced", ".3f"),
     "accuracy": ("accuracy", ".3f"),
-    "precision": ("precision", ".3f"),
-    "recall": ("recall", ".3f"),
+    "precision": ("precision at 0.5", ".3f"),
+    "recall": ("recall at 0.5", ".3f"),
     "auc": ("AUC", ".3f"),
 }
 

@@ -45,7 +45,7 @@ LABELS = {
     "generator_loss": ("generator loss", ".2f"),
     "discriminator_loss": ("discriminator loss", ".3f"),
     "auc": ("AUC", ".2f"),
-    "recall": ("recall", ".2f"),
+    "recall": ("recall (at 0.5)", ".2f"),
 }
 
 
@@ -120,7 +120,9 @@ def _against_chance(sizes: Sizes, metrics: Metrics) -> list[str]:
         f"the same answer for every token gives {constant:.3f}"
     )
     if metrics["recall"] < 0.1 and metrics["auc"] < EARLY_AUC:
-        said.append(f"recall {metrics['recall']:.2f} is normal at AUC {metrics['auc']:.2f}")
+        said.append(
+            f"recall at 0.5 of {metrics['recall']:.2f} is normal at AUC {metrics['auc']:.2f}"
+        )
     return said
 
 
