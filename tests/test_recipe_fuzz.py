@@ -29,7 +29,7 @@ FEWER_VALUES = """
     0 -1 1 1000000 2147483648 9223372036854775808 0.5 1.0 1e30 nan -inf true "x"
 """
 NUMBERS, FEWER = ([*values.split(), HUGE] for values in (VALUES, FEWER_VALUES))
-SECONDS = 60
+SECONDS = 180  # a network of a hundred million parameters may train that long
 DONE = (0, 2, 4)  # trained, refused, or stopped by the guard
 BEFORE = f"""
 import signal
