@@ -254,7 +254,7 @@ def test_bad_requests_are_refused(encoder_folder, tuned, tmp_path):
     done = tuned("classes").out
     for model, file, changes, what in (
         (encoder_folder, new, {}, "is no model for classes"),
-        (tmp_path, new, {}, "is no model that transformers loads"),
+        (tmp_path, new, {}, "transformers cannot load this model"),
         (done, tmp_path / "missing.csv", {}, "cannot be opened"),
         (done, new, {"out": tmp_path / "a.xlsx"}, "is in no known format"),
         (done, new, {"out": new}, "--out is the file to read"),

@@ -1,6 +1,7 @@
 """Model folders of strangers: their code is never run, and their damage is an error that helps."""
 
 import json
+import os
 import pickle
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from tests.models.tiny import VOCABULARY, tiny_recipe, tiny_tokenizer
 from transformers import AutoModel, AutoModelForTokenClassification, BertForTokenClassification
 
@@ -79,18 +81,24 @@ DAMAGE = {
     "a header that lies": (lying_header, "weights of .* cannot be loaded"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "weights of .* cannot be loaded"),
     "padding outside": (config(pad_token_id=999), "cannot be loaded"),
-    "no positions": (config(max_position_embeddings=None), "no model that transformers loads"),
-    "positions in words": (config(max_position_embeddings="x"), "no model that transformers"),
-    "a data type that is none": (config(dtype="float8_x"), "no model|cannot be loaded"),
+    "no positions": (config(max_position_embeddings=None), "cannot load this model"),
+    "positions in words": (config(max_position_embeddings="x"), "cannot load this model"),
+    "a data type that is none": (config(dtype="float8_x"), "cannot load this|cannot be loaded"),
     "quantised": (
         config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
-        "quantised|no model|cannot be loaded",
+        "quantised|cannot load this|cannot be loaded",
     ),
     "a kernel from the Hub": (config(attn_implementation="someone/kernel"), "kernel from the Hub"),
-    "no layers": (config(num_hidden_layers="many"), "no model|cannot be loaded"),
-    "another architecture": (config(model_type="gpt2"), "lacks weights|cannot be loaded|no model"),
-    "configuration is a list": (lambda f: (f / "config.json").write_text("[]"), "no model"),
-    "configuration is no JSON": (lambda f: (f / "config.json").write_bytes(b"\xff{"), "no model"),
+    "no layers": (config(num_hidden_layers="many"), "cannot load this|cannot be loaded"),
+    "another architecture": (
+        config(model_type="gpt2"),
+        "lacks weights|cannot be loaded|cannot load this",
+    ),
+    "configuration is a list": (lambda f: (f / "config.json").write_text("[]"), "cannot load this"),
+    "configuration is no JSON": (
+        lambda f: (f / "config.json").write_bytes(b"\xff{"),
+        "cannot load this",
+    ),
     "no added tokens": (without_added_tokens, "cannot load the tokenizer"),
     "tokenizer is no JSON": (
         lambda f: (f / "tokenizer.json").write_text("{"),
@@ -197,6 +205,44 @@ def test_the_advice_for_pickles_works(architectures, folder, tmp_path):
     if architectures == ["BertForTokenClassification"]:
         again = load_network(AutoModelForTokenClassification, str(new))
         assert torch.equal(again.classifier.weight, network.classifier.weight)
+
+
+@pytest.mark.parametrize("opened", [open_config, open_tokenizer])
+@pytest.mark.parametrize("name", ["/no/such/model", "./model", "run/model/encoder", "../a/b"])
+def test_a_missing_folder_is_not_looked_for_on_the_hub(opened, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", None)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", None)
+    with pytest.raises(UserError) as error:
+        opened(name)
+    assert error.value.what == f"there is no folder {name}"
+
+
+@pytest.mark.parametrize("name", ["model", "someone/model"])
+def test_a_name_that_is_no_folder_and_no_hub_is_an_error_without_the_clients_log(name, tmp_path):
+    """From the outside, with a Hub that no computer answers for."""
+    files = ("--train", "t.csv", "--dev", "t.csv", "--out", "out")
+    (tmp_path / "t.csv").write_text("text,label\nw1 w2,a\nw3 w4,b\n" * 8)
+    once = (
+        "import sys, huggingface_hub.utils._http as http\n"
+        "http.time.sleep = lambda seconds: None\n"
+        "from electrify.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", once, "finetune", name, *files],
+        text=True,
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"},
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == (
+        f"error: there is no folder {name} here, and the Hugging Face Hub cannot be reached"
+    )
+    assert "HEAD" not in done.stderr + done.stdout
+    assert len(done.stderr.splitlines()) == 3
 
 
 def test_a_good_folder_opens(folder):

@@ -7,8 +7,10 @@ a traceback: only their calls are wrapped, so faults of our own stay visible.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,13 @@ logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of loading an
 ALLOW_PICKLES = "ELECTRIFY_ALLOW_PICKLES"
 """Set to 1, this environment variable lets weights be pickles; torch loads tensors alone."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 GIVE_A_MODEL = "give a folder that save_pretrained wrote, or a Hub name; weights as safetensors"
 
 
 def open_config(source: str) -> Any:
     """Return the configuration of a folder or of a model on the Hub."""
-    with _library_errors(f"{source} is no model that transformers loads"), _silence():
+    with _library_errors(f"transformers cannot load this model: {source}", source), _silence():
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     if getattr(config, "quantization_config", None) is not None:
         raise UserError(
@@ -48,7 +51,7 @@ def open_config(source: str) -> Any:
 
 def open_tokenizer(source: str) -> Any:
     """Return the tokenizer of a folder or of a model on the Hub."""
-    with _library_errors(f"transformers cannot load the tokenizer of {source}"), _silence():
+    with _library_errors(f"transformers cannot load the tokenizer of {source}", source), _silence():
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
@@ -58,7 +61,7 @@ def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, An
     allowed = os.environ.get(ALLOW_PICKLES) == "1"
     if not allowed:
         _refuse_pickles(source)
-    with _library_errors(f"the weights of {source} cannot be loaded"), _silence():
+    with _library_errors(f"the weights of {source} cannot be loaded", source), _silence():
         network, loaded = kind.from_pretrained(
             source,
             dtype=torch.float32,
@@ -98,13 +101,22 @@ def _conversion(folder: Path) -> str:
 
 
 @contextmanager
-def _library_errors(what: str) -> Iterator[None]:
+def _library_errors(what: str, source: str) -> Iterator[None]:
     """Turn whatever transformers, tokenizers and safetensors raise into a UserError."""
+    missing = not Path(source).exists()
+    if missing and not HUB_NAME.fullmatch(source):
+        raise UserError(f"there is no folder {source}", got=source, fix=GIVE_A_MODEL)
     try:
         yield
     except BaseException as error:  # panics of Rust code are no Exceptions
         if isinstance(error, KeyboardInterrupt | SystemExit | UserError):
             raise
+        if missing and "couldn't connect" in str(error):
+            raise UserError(
+                f"there is no folder {source} here, and the Hugging Face Hub cannot be reached",
+                got=source,
+                fix="give a folder that exists, or a Hub name while you are online",
+            ) from error
         runs_code = "trust_remote_code" in str(error)
         raise UserError(
             what,
@@ -130,10 +142,13 @@ def _in_a_line(error: BaseException) -> str:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Inside, transformers logs nothing: what matters becomes an error here."""
-    before = logging.get_verbosity()
-    logging.set_verbosity(50)
+    """Inside, transformers and the Hub's client log nothing: what matters becomes an error here."""
+    loggers = [getLogger(name) for name in ("transformers", "huggingface_hub")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(CRITICAL)
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
