@@ -119,7 +119,13 @@ def test_damage_is_an_error_that_helps(what, folder):
     assert error.value.fix
 
 
-@pytest.mark.parametrize("where", ["config.json", "tokenizer_config.json", "both"])
+SLOW = pytest.mark.slow  # a process each
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["config.json", "tokenizer_config.json", pytest.param("both", marks=SLOW)],
+)
 def test_code_in_a_folder_is_never_run(where, folder, tmp_path):
     """From the outside, with somebody who says yes to every question."""
     witness = tmp_path / "witness"
@@ -219,7 +225,7 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(opened, name, tmp_path, m
     assert error.value.what == f"there is no folder {name}"
 
 
-@pytest.mark.parametrize("name", ["model", "someone/model"])
+@pytest.mark.parametrize("name", ["someone/model", pytest.param("model", marks=SLOW)])
 def test_a_name_that_is_no_folder_and_no_hub_is_an_error_that_says_so(name, tmp_path):
     """From the outside; the client's retries, which it logs, would take half a minute each."""
     files = ("--train", "t.csv", "--dev", "t.csv", "--out", "out")
