@@ -98,6 +98,7 @@ precision.matmul_speed = lambda name, *what: {"float32": 1e11, "bf16": bf16}[nam
 """
 
 
+@pytest.mark.slow
 def test_ranks_that_measure_different_speeds_compute_alike(recipe, shards, tmp_path):
     """Also if the second one does not see yet that there is a run, as on a slow file system."""
     run, flags = tmp_path / "run", ("--run.precision", "auto", "--optimizer.kind", "muon")
