@@ -47,7 +47,8 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
     cpu_begin = time.process_time()
     one_step = _seconds_of_a_step(run, _seconds_to_measure(seconds)) * OVERHEAD
     threads = max(time.monotonic() - begin, 1e-9) * torch.get_num_threads()
-    cpu_share = (time.process_time() - cpu_begin) / threads if on_cpu(run) else 1.0
+    on_cpu = run.engine.device.type == "cpu"
+    cpu_share = (time.process_time() - cpu_begin) / threads if on_cpu else 1.0
     one_evaluation = _seconds_of_evaluation(run) if recipe.run.eval_every else 0.0
     run.optimizer.state.clear()
     run.engine.load_scale(scale)
@@ -81,11 +82,6 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
             save_every=max(1, min(recipe.run.save_every, steps // 4)),
         ),
     )
-
-
-def on_cpu(run: Training) -> bool:
-    """Whether a run's speed is that of the CPU."""
-    return bool(run.engine.device.type == "cpu")
 
 
 def cause_of_few_steps(choice: Choice, cpu_share: float, load: float) -> str:
