@@ -23,7 +23,7 @@ from electrify.corpora.columns import (
     plain_values,
     text_values,
 )
-from electrify.corpora.document import Document, Part, Slice
+from electrify.corpora.document import MOST_AT_ONCE, Document, Part, Slice
 from electrify.corpora.plaintext import Fields
 from electrify.corpora.troubles import TOO_LARGE, missing
 from electrify.errors import UserError
@@ -33,7 +33,6 @@ BATCH = 4_000_000  # bytes of text that are unpacked at a time
 # would collect all texts for that, so a few rows are read at a time, in case they are all the same.
 MOST_CODED = 2 * PART
 ROWS_AT_ONCE = 8
-MOST_AT_ONCE = 1 << 28  # bytes of a batch, if every row repeats all that its row group holds
 TIMEOUT = 10.0  # seconds until the Hub must have answered
 
 
