@@ -26,13 +26,13 @@ from rich.console import Console
 from rich.table import Table
 from side_by_side import where
 
-from electrify import recipe as recipes
 from electrify.config import to_toml
 from electrify.finetuning.results import main_score, read_results
 from electrify.finetuning.tasks import TASKS
 from electrify.models.export import encoder_folder
-from electrify.quickstart import untrained
-from electrify.recipe import Generator, Objective, Recipe, Sharing, check
+from electrify.quickstart.command import untrained
+from electrify.recipes import schema
+from electrify.recipes.schema import Generator, Objective, Recipe, Sharing, check
 from electrify.training.journal import read, seconds_trained
 
 VOCABULARY = 8_192
@@ -61,7 +61,7 @@ def main() -> None:
     asked.add_argument("--seeds", type=int, default=3)
     given = asked.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    ours = recipes.load("cram-cpu")
+    ours = schema.load("cram-cpu")
     rows = given.rows.split(",")
     for row in rows:
         check(RECIPES[row](ours))
@@ -120,7 +120,7 @@ def masked_lm(ours: Recipe) -> Recipe:
 
 def official(ours: Recipe) -> Recipe:
     """ELECTRA-small at our sizes, batch and length, with its own share of warm-up."""
-    theirs, config = recipes.load("electra-small"), ours.discriminator.config
+    theirs, config = schema.load("electra-small"), ours.discriminator.config
     width = int(config["hidden_size"])
     sizes = {
         "hidden_size": width,

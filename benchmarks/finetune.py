@@ -24,7 +24,7 @@ from electrify.finetuning.order import Shuffled
 from electrify.finetuning.presets import PRESETS, plan
 from electrify.finetuning.rows import collating
 from electrify.finetuning.tasks import TASKS
-from electrify.recipe import Optimizer
+from electrify.recipes.schema import Optimizer
 from electrify.training.layers import layer_scale
 from electrify.training.optim import build_optimizer
 from electrify.training.update import update

@@ -15,10 +15,10 @@ import torch
 from pretrain import batch
 from side_by_side import measure, report, where
 
-from electrify import recipe as recipes
 from electrify.models.inputs import totals_of
 from electrify.models.pair import Vocabulary
-from electrify.recipe import Recipe
+from electrify.recipes import schema
+from electrify.recipes.schema import Recipe
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine
 from electrify.training.objective import build_objective
@@ -69,7 +69,7 @@ def main() -> None:
     asked.add_argument("--steps", type=int, default=2, help="of each rival in a round")
     asked.add_argument("--rounds", type=int, default=5)
     given = asked.parse_args()
-    recipe = recipes.load(given.recipe)
+    recipe = schema.load(given.recipe)
     rivals = {
         "auto": Rival(recipe, "auto"),
         "Muon in bf16": Rival(recipe, "float32", torch.bfloat16),

@@ -27,12 +27,12 @@ from side_by_side import measure, report, where
 from torch import nn
 from transformers import CONFIG_MAPPING
 
-from electrify import recipe as recipes
 from electrify.batches.masking import most_slots
 from electrify.models.fast import keep_memory
 from electrify.models.inputs import Inputs, totals_of
 from electrify.models.pair import Vocabulary
-from electrify.recipe import Recipe
+from electrify.recipes import schema
+from electrify.recipes.schema import Recipe
 from electrify.training.objective import build_objective, objective_flops
 from electrify.training.optim import build_optimizer
 from electrify.training.screen import peak_memory
@@ -113,7 +113,7 @@ def _asked() -> argparse.Namespace:
 
 def sized(given: argparse.Namespace) -> Recipe:
     """A shipped recipe at another length, batch and dropout."""
-    recipe = recipes.load(given.recipe)
+    recipe = schema.load(given.recipe)
     dropout = dict.fromkeys(dropouts(recipe.discriminator.architecture), given.dropout)
     discriminator = replace(recipe.discriminator, config={**recipe.discriminator.config, **dropout})
     generator = recipe.generator

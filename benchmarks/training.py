@@ -16,10 +16,10 @@ from pathlib import Path
 
 import torch
 
-from electrify import recipe as recipes
 from electrify.batches.loader import Batches
 from electrify.models.pair import Vocabulary
 from electrify.models.rtd import metrics
+from electrify.recipes import schema
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.store import Shards
 from electrify.training.checkpoint import Policy, Writer, snapshot
@@ -34,7 +34,7 @@ ROUNDS = 5
 
 def save_cost() -> None:
     """The cost of saving electra-small."""
-    recipe = recipes.load("electra-small")
+    recipe = schema.load("electra-small")
     model = build_objective(recipe, Vocabulary(30_522, 0, 101, 102)).model
     optimizer = build_optimizer(model, recipe.optimizer)
     for parameter in model.parameters():
@@ -70,7 +70,7 @@ def resident() -> float:
 
 def memory_growth(shards: Path) -> None:
     """Memory after 200 and after 1,200 steps of a small pair, a save every 50."""
-    recipe = recipes.load("tiny")
+    recipe = schema.load("tiny")
     tokenizer = tokenizers.load(shards / "tokenizer")
     model = build_objective(recipe, vocabulary_of(tokenizer)).model.train()
     optimizer = build_optimizer(model, recipe.optimizer)

@@ -27,7 +27,7 @@ from electrify.models.inputs import Inputs, call, totals_of
 from electrify.models.pair import ARCHITECTURES, Pair, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights, replaced_logits
 from electrify.models.sharing import shared_parameters
-from electrify.recipe import Sharing
+from electrify.recipes.schema import Sharing
 
 TABLE = Path(__file__).with_suffix(".md")
 TOLERANCE = 1e-5  # of logits and, relative to the largest, of gradients

@@ -12,8 +12,8 @@ import pytest
 # Two workers with two threads each would wait for each other; set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from electrify.build import Build, committed_file
 from electrify.corpora.document import Document, write_parquet
+from electrify.storage.build import Build, committed_file
 from electrify.tokens import tokenizer
 from electrify.tokens.prepare import Prepare, prepare
 

@@ -29,8 +29,8 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from electrify.commit import sha256_of
 from electrify.corpora.document import Document
+from electrify.storage.commit import sha256_of
 from electrify.tokens import tokenizer
 from tests.conftest import make_documents, write_documents
 

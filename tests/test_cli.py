@@ -98,7 +98,7 @@ def test_bad_input_ends_in_an_error_that_says_what_got_and_fix(
 def test_a_full_disk_is_an_error_and_the_same_command_goes_on(tmp_path, capsys, monkeypatch):
     import errno
 
-    import electrify.commit as commit
+    import electrify.storage.commit as commit
 
     (tmp_path / "a.txt").write_text("one text\n\nanother text\n")
     arguments = ["corpus", "text", str(tmp_path / "a.txt"), "--out", str(tmp_path / "o")]

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from electrify import cli, config, recipe
+from electrify import cli, config
+from electrify.recipes import schema
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -76,8 +77,8 @@ def parse(monkeypatch):
         return wraps(thing)(lambda settings: None) if path in functions else thing
 
     monkeypatch.setattr(cli, "_named", named)
-    path_of, known = recipe.path_of, recipe.names()
-    monkeypatch.setattr(recipe, "path_of", lambda n: path_of(n if n in known else "tiny"))
+    path_of, known = schema.path_of, schema.names()
+    monkeypatch.setattr(schema, "path_of", lambda n: path_of(n if n in known else "tiny"))
     return cli.main
 
 
@@ -137,7 +138,7 @@ def test_every_recipe_of_the_examples_is_one():
     sources = [body for page in PAGES for body in blocks(page, "toml")]
     assert sources
     for source in sources:
-        recipe.check(config.fill(recipe.Recipe, tomllib.loads(source), "docs", None))
+        schema.check(config.fill(schema.Recipe, tomllib.loads(source), "docs", None))
 
 
 LOADS_CODE = re.compile(

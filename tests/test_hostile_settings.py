@@ -12,7 +12,7 @@ import pytest
 
 from electrify.cli import main
 from electrify.errors import DamagedError, UserError
-from electrify.recipe import path_of
+from electrify.recipes.schema import path_of
 from electrify.training.signals import seconds_of
 from electrify.training.upload import open_place
 

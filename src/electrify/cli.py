@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from electrify import __version__
-from electrify.commit import defined
 from electrify.errors import EXIT_INTERRUPTED, EXIT_USER, UserError
+from electrify.storage.commit import defined
 
 
 class Command(NamedTuple):
@@ -33,7 +33,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "quickstart": Command(
         "the whole way on text that every Python installation carries",
-        "electrify.quickstart:quickstart",
+        "electrify.quickstart.command:quickstart",
         "electrify quickstart --out quickstart",
     ),
     "corpus": Command(
@@ -56,13 +56,13 @@ COMMANDS = {
     ),
     "recipes": Command(
         "list, show, copy and check recipes",
-        "electrify.cookbook:recipes",
+        "electrify.planning.cookbook:recipes",
         "electrify recipes copy electra-small",
         json=True,
     ),
     "plan": Command(
         "what a recipe costs: parameters, FLOPs, memory, time",
-        "electrify.plan:plan",
+        "electrify.planning.plan:plan",
         "electrify plan electra-small --hardware V100",
         json=True,
     ),
@@ -219,10 +219,11 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
     """The settings the function takes, from a TOML file if one is given and the command line."""
     import tyro
 
-    from electrify import config, recipe
+    from electrify import config
+    from electrify.recipes import schema
 
     kind = _settings_kind(command)
-    if issubclass(kind, recipe.FromRecipe):
+    if issubclass(kind, schema.FromRecipe):
         return _recipe_settings(program, command, kind, arguments)
     if command.kinds:
         kinds = _named(command.kinds)
@@ -257,18 +258,19 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
 
     import tyro
 
-    from electrify import config, recipe
+    from electrify import config
+    from electrify.recipes import schema
 
     if not arguments or arguments[0] in ("-h", "--help"):
-        usage = f"usage: {program} RECIPE …      {program} {recipe.names()[-1]} --help says more"
-        known = f"recipes: {', '.join(recipe.names())}, or the path of a .toml file"
+        usage = f"usage: {program} RECIPE …      {program} {schema.names()[-1]} --help says more"
+        known = f"recipes: {', '.join(schema.names())}, or the path of a .toml file"
         print("\n\n".join([usage, f"{kind.__doc__}", known, f"Example: {command.example}"]))
         raise SystemExit(0)
     if arguments[0].startswith("-"):
         raise UserError(f"{program} needs a recipe first", got=arguments[0], fix=command.example)
     name, *arguments = arguments
-    default = config.read(kind, recipe.path_of(name), required=tyro.MISSING)
-    default, arguments = recipe.with_config_flags(replace(default, recipe=name), arguments)
+    default = config.read(kind, schema.path_of(name), required=tyro.MISSING)
+    default, arguments = schema.with_config_flags(replace(default, recipe=name), arguments)
     description = "\n\n".join([f"{kind.__doc__}", *_hints(command), _fields_help(default)])
     program = f"{program} {name}"
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)

@@ -13,10 +13,10 @@ from typing import Annotated, Literal, get_args
 
 import tyro
 
-from electrify import recipe
 from electrify.cli import COMMANDS, main
-from electrify.cookbook import DO
 from electrify.corpora.corpus import KINDS
+from electrify.planning.cookbook import DO
+from electrify.recipes import schema
 
 OPTION = re.compile(r"^\W*(--[a-z][a-z0-9.-]*)", re.MULTILINE)
 WITH_RECIPE = ("pretrain", "plan")
@@ -48,7 +48,7 @@ def words_after() -> Iterator[tuple[str, list[str]]]:
     yield "", [name for name in COMMANDS if " " not in name]
     for name in COMMANDS:
         if name in WITH_RECIPE:
-            yield name, [*recipe.names(), *options(name, "tiny")]
+            yield name, [*schema.names(), *options(name, "tiny")]
         elif name == "corpus":
             yield name, list(KINDS)
             for kind in KINDS:

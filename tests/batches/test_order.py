@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electrify.batches import order
+from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.order import examples_at, permuted
-from electrify.batches.random import key_of, uniforms
 
 
 @settings(max_examples=150)

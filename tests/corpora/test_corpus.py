@@ -13,13 +13,13 @@ import pytest
 from tests.conftest import make_documents, write_documents
 
 from electrify.cli import main
-from electrify.commit import read_manifest, verify
 from electrify.corpora import archive
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
 from electrify.corpora.document import Document, read_parquet, row_groups
 from electrify.corpora.duplicates import KEY, first_occurrences, key_of
 from electrify.errors import DamagedError, UserError
+from electrify.storage.commit import read_manifest, verify
 
 Text = settings_type("text")
 
@@ -246,8 +246,8 @@ def test_a_refused_source_leaves_no_trace(tmp_path, electrify):
 
 
 def test_parts_of_two_versions_are_never_mixed(source, tmp_path, monkeypatch):
-    import electrify.build as build
     import electrify.corpora.corpus as module
+    import electrify.storage.build as build
 
     original, calls = module._read, []
 

@@ -12,7 +12,6 @@ from tests.models.test_architectures import SEEN, each
 from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
 
 from electrify.cli import main
-from electrify.commit import read_json
 from electrify.errors import UserError
 from electrify.finetuning import finetune as module
 from electrify.finetuning import fit as fitting
@@ -20,6 +19,7 @@ from electrify.finetuning.finetune import best_of, finetune
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own_task import Problem, unscale
 from electrify.finetuning.predict import predict
+from electrify.storage.commit import read_json
 
 SAID = {
     "classes": "2 classes (bad, good); labels are words",

@@ -16,7 +16,6 @@ import torch
 from tests.training.nursery import wait_for
 
 from electrify import cli
-from electrify.commit import json_bytes
 from electrify.errors import UserError
 from electrify.finetuning import glue as commands
 from electrify.finetuning import glue_submit as glue_submit_module
@@ -28,6 +27,7 @@ from electrify.finetuning.job import build_model, load_fitted, read_outputs, run
 from electrify.finetuning.options import Glue, GlueSubmit, Search
 from electrify.finetuning.results import read_results
 from electrify.finetuning.tasks import TASKS
+from electrify.storage.commit import json_bytes
 
 FAST = {"lr": 1e-3, "epochs": 6.0, "layer_decay": 1.0, "length": 32}
 

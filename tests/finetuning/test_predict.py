@@ -10,10 +10,10 @@ import torch
 from tests.finetuning.conftest import rows
 from tests.finetuning.own_files import WRITERS, tagged, tuner
 
-from electrify.commit import read_json, write_json
 from electrify.errors import UserError
 from electrify.finetuning.options import Predict
 from electrify.finetuning.predict import predict
+from electrify.storage.commit import read_json, write_json
 
 
 @pytest.fixture(scope="module")

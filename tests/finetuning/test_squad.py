@@ -10,13 +10,13 @@ from tests.finetuning.squad_files import paragraphs, write_squad
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 
 from electrify.cli import main
-from electrify.commit import json_bytes
 from electrify.errors import UserError
 from electrify.finetuning import squad as command
 from electrify.finetuning.options import Fit, Squad
 from electrify.finetuning.squad import squad
 from electrify.finetuning.squad_data import read_questions
 from electrify.finetuning.squad_metrics import scores
+from electrify.storage.commit import json_bytes
 
 BY_HEART = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")
 

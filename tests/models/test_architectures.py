@@ -120,7 +120,7 @@ def test_a_size_that_an_architecture_refuses_is_a_users_error(architecture, smal
 
 
 def test_an_unknown_architecture_or_field_has_a_near_match():
-    from electrify.recipe import Discriminator, Recipe
+    from electrify.recipes.schema import Discriminator, Recipe
 
     for discriminator, near in [
         (Discriminator("electro"), "electra"),

@@ -6,7 +6,7 @@ import pytest
 
 from electrify.models import card
 from electrify.models.card import NOT_COMPARED, WORDS, nearest_official, recipe_differences
-from electrify.recipe import Recipe, load, names
+from electrify.recipes.schema import Recipe, load, names
 from electrify.reports import run_section
 
 FIELDS = {

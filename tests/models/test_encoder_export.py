@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from electrify.models.export import encoder_alone, encoder_folder, export
 from electrify.models.pair import build_masked_lm, build_pair
-from electrify.recipe import Sharing
+from electrify.recipes.schema import Sharing
 
 OWN_CLASS = {
     "bert": "BertForSequenceClassification",

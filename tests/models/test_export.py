@@ -12,12 +12,12 @@ from tests.models.test_architectures import WORKING
 from tests.models.tiny import VOCABULARY, tiny_recipe
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from electrify.commit import read_manifest, verify
 from electrify.errors import UserError
 from electrify.models.export import export, in_evaluation, plain_tables, probe
 from electrify.models.export import outputs as outputs_of
 from electrify.models.pair import build_masked_lm, build_pair
-from electrify.recipe import Discriminator, Generator, Recipe, Run, Sharing
+from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
+from electrify.storage.commit import read_manifest, verify
 from electrify.tokens.tokenizer import LoadedTokenizer, finished
 
 ROLES = ("discriminator", "generator")

@@ -16,7 +16,7 @@ from electrify.models.attention import Attended
 from electrify.models.dropout import QuickDropout, coins, draw_seed
 from electrify.models.fast import quicken
 from electrify.models.inputs import totals_of
-from electrify.recipe import Recipe, Run
+from electrify.recipes.schema import Recipe, Run
 from electrify.training.objective import build_objective
 
 

@@ -17,7 +17,7 @@ from electrify.models import rtd
 from electrify.models.inputs import Inputs, totals_of
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
-from electrify.recipe import Discriminator, Generator, Recipe, Sharing
+from electrify.recipes.schema import Discriminator, Generator, Recipe, Sharing
 from electrify.training.optim import ElectraAdam, parameter_groups
 from electrify.training.schedule import factor
 from electrify.training.update import update

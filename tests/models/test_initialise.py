@@ -14,7 +14,7 @@ from electrify.models.inputs import call
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights, replaced_logits
 from electrify.models.sharing import PROJECTIONS
-from electrify.recipe import Discriminator, Generator, Recipe, Run, load
+from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, load
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FORMULAS = json.loads((GOLDEN / "formulas.json").read_text())

@@ -7,8 +7,8 @@ import pytest
 from electrify.errors import UserError
 from electrify.models.limits import FIXED, check_values
 from electrify.models.pair import ARCHITECTURES, Vocabulary
-from electrify.models.sketch import sketch
-from electrify.recipe import Discriminator, Generator, Recipe, Run, Sharing
+from electrify.planning.sketch import sketch
+from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
 
 VOCABULARY = Vocabulary(100, 0, 1, 2)
 SIZES = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2}

@@ -9,7 +9,7 @@ from torch import nn
 from electrify.models.inputs import totals_of
 from electrify.models.pair import Vocabulary, build_pair, generator_config
 from electrify.models.rtd import ReplacedTokenDetection, Weights
-from electrify.recipe import load
+from electrify.recipes.schema import load
 
 SIZES = {  # width, heads, feed-forward, layers and width of the tables of the official generators
     "electra-small": (64, 1, 256, 12, 128),

@@ -13,7 +13,7 @@ from electrify.models.inputs import Inputs, call, totals_of
 from electrify.models.pair import build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
 from electrify.models.sharing import DisentangledEmbedding, shared_parameters
-from electrify.recipe import Discriminator, Generator, Recipe, Run, Sharing
+from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
 from electrify.training.optim import ElectraAdam, clip, parameter_groups
 
 EMBEDDINGS = "electra.embeddings."

@@ -5,7 +5,7 @@ from transformers import CONFIG_MAPPING
 
 from electrify.models.inputs import Inputs
 from electrify.models.pair import FEED_FORWARD, TABLE_WIDTH, Vocabulary
-from electrify.recipe import Discriminator, Generator, Recipe, Run, Sharing
+from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
 from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary
 
 VOCABULARY = Vocabulary(size=200, pad=0, cls=2, sep=3)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from electrify import config
 from electrify.models.export import export
 from electrify.models.pair import Vocabulary, build_pair
-from electrify.recipe import Discriminator, Recipe, Run
+from electrify.recipes.schema import Discriminator, Recipe, Run
 from electrify.tokens.tokenizer import LoadedTokenizer, finished, from_vocabulary, load
 from electrify.training import checkpoint
 from electrify.training.folder import RunFolder

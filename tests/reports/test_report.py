@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from electrify import cli, recipe
-from electrify.commit import sha256_of, write_json
+from electrify import cli
 from electrify.config import to_dict
 from electrify.errors import DamagedError, UserError
 from electrify.finetuning.glue_table import shown
 from electrify.finetuning.results import Result, read_results, write_result
 from electrify.finetuning.tasks import TASKS
+from electrify.recipes import schema
 from electrify.reports import plots
 from electrify.reports.options import Report
 from electrify.reports.report import report
 from electrify.reports.run import read_run
+from electrify.storage.commit import sha256_of, write_json
 from electrify.training.journal import as_line
 
 STEPS = (100, 200, 300, 400)
@@ -60,7 +61,7 @@ def make_run(
 ):
     """A run's folder as `electrify pretrain` leaves it, without having trained."""
     folder.mkdir(parents=True)
-    chosen = to_dict(recipe.load(recipe_name))
+    chosen = to_dict(schema.load(recipe_name))
     chosen["run"] |= {"steps": steps}
     chosen["optimizer"] |= changes
     tokenizer = {"vocab_size": 30_522, "sha256": "0" * 64}

@@ -276,11 +276,11 @@ def test_bad_settings_are_refused(docs, vocab, tmp_path, options, what):
 
 
 def test_two_processes_cannot_build_one_folder(docs, vocab, tmp_path):
-    from electrify.build import Build
+    from electrify.storage.build import Build
 
     out = tmp_path / "s"
     build = Build(out, "shards", {"x": 1})
-    program = "import sys; from pathlib import Path; from electrify.build import Build; Build(Path(sys.argv[1]), 'shards', {'x': 1})"
+    program = "import sys; from pathlib import Path; from electrify.storage.build import Build; Build(Path(sys.argv[1]), 'shards', {'x': 1})"
     other = subprocess.run([sys.executable, "-c", program, out], capture_output=True, text=True)
     assert "another process is building" in other.stderr
     build.finish({"files": []})

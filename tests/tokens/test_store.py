@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save
 
 from electrify.errors import DamagedError
+from electrify.storage.verified import Verified, stamp_of
 from electrify.tokens import store
 from electrify.tokens.examples import Example
 from electrify.tokens.store import Shard, Shards, map_arrays, shard_entry, to_arrays, write_shard
-from electrify.verified import Verified, stamp_of
 
 EXAMPLES = [Example([101, 5, 102], []), Example([101, 7, 8, 102, 9, 102], [4]), Example([1], [])]
 

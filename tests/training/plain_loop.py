@@ -18,7 +18,7 @@ from electrify.models.inputs import Inputs, totals_of
 from electrify.models.mlm import MaskedLanguageModel
 from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights, metrics
-from electrify.recipe import Recipe
+from electrify.recipes.schema import Recipe
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.store import Shards
 from electrify.training.objective import HELD_OUT_SEED

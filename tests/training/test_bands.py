@@ -4,12 +4,12 @@ from math import log, nan
 
 import pytest
 
-from electrify import recipe
+from electrify.recipes import schema
 from electrify.training.bands import ALARMS, OFFICIAL, Sizes, base_rate_loss, sizes_of, verdict
 from electrify.training.guard import REPEAT, Guard, GuardSettings
 
 TINY = Sizes(vocab_size=8_000, warmup=100)
-SMALL = sizes_of(recipe.load("electra-small"), 30_522)
+SMALL = sizes_of(schema.load("electra-small"), 30_522)
 # Intervals of 50 steps of the recipe tiny on docstrings, 16 rows of 128: AUC rises while the
 # generator is bad, falls when it guesses by frequency, rises, and falls as the generator learns.
 HEALTHY_AUC = [0.701, 0.71, 0.543, 0.544, 0.54, 0.543, 0.557, 0.577, 0.619, 0.635, 0.647, 0.662]
@@ -101,7 +101,7 @@ def test_every_alarm_is_tried():
 def test_every_option_that_an_alarm_names_exists():
     known = {
         f"{section}.{name}"
-        for section, values in recipe.config.to_dict(recipe.Recipe()).items()
+        for section, values in schema.config.to_dict(schema.Recipe()).items()
         for name in values
     }
     for changed, named in COLLAPSES.values():

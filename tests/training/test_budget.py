@@ -8,7 +8,7 @@ import torch
 
 from electrify.errors import UserError
 from electrify.jobs import available_cores
-from electrify.recipe import Recipe, load
+from electrify.recipes.schema import Recipe, load
 from electrify.training import budget
 from electrify.training.budget import OVERHEAD, cause_of_few_steps, fit_to_budget
 from electrify.training.precision import Choice, chosen

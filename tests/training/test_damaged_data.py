@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.training.nursery import Nursery
 
-from electrify.commit import sha256_of
+from electrify.storage.commit import sha256_of
 from electrify.tokens import tokenizer
 from electrify.tokens.store import map_arrays, write_shard
 

@@ -21,7 +21,7 @@ from electrify.corpora.corpus import corpus, settings_type
 from electrify.corpora.docstrings import Docstrings
 from electrify.corpora.document import Document
 from electrify.models.pair import TABLE_WIDTH
-from electrify.recipe import Discriminator, Generator, Optimizer, Recipe, Run, load
+from electrify.recipes.schema import Discriminator, Generator, Optimizer, Recipe, Run, load
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards
 from electrify.tokens.vocabulary import Vocabulary, vocabulary

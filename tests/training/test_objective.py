@@ -11,7 +11,7 @@ from torch import nn
 
 from electrify.errors import UserError
 from electrify.models.inputs import totals_of
-from electrify.recipe import Recipe, Run
+from electrify.recipes.schema import Recipe, Run
 from electrify.tokens.store import Shards
 from electrify.training import objective as objective_module
 from electrify.training.objective import (

@@ -11,7 +11,7 @@ from torch import nn
 from electrify.models.inputs import totals_of
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
-from electrify.recipe import Optimizer, load, names
+from electrify.recipes.schema import Optimizer, load, names
 from electrify.training import muon
 from electrify.training.optim import (
     ElectraAdam,

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from electrify import hardware
+from electrify.planning import hardware
 from electrify.training import precision
 from electrify.training.engine import Engine
 from electrify.training.precision import choose, chosen

@@ -13,8 +13,8 @@ import pytest
 import torch
 from tests.training.nursery import Nursery, wait_for
 
-from electrify.lock import hold
-from electrify.recipe import load
+from electrify.recipes.schema import load
+from electrify.storage.lock import hold
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards
 from electrify.training import checkpoint

@@ -15,7 +15,7 @@ from tests.training.nursery import wait_for
 from tests.training.test_pretrain import NO_DROPOUT
 
 from electrify.errors import UserError
-from electrify.lock import hold
+from electrify.storage.lock import hold
 from electrify.training import checkpoint
 from electrify.training.sharding import check_can_shard
 

@@ -10,7 +10,7 @@ from electrify.errors import UserError
 from electrify.models.mlm import MaskedLanguageModel
 from electrify.models.pair import build_masked_lm, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
-from electrify.recipe import Optimizer, Recipe, Sharing
+from electrify.recipes.schema import Optimizer, Recipe, Sharing
 from electrify.training.optim import build_optimizer
 from electrify.training.self_check import self_check
 

@@ -8,7 +8,7 @@ from electrify.errors import DamagedError
 from electrify.models.inputs import totals_of
 from electrify.models.pair import build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights
-from electrify.recipe import Optimizer, Sharing
+from electrify.recipes.schema import Optimizer, Sharing
 from electrify.training.optim import build_optimizer
 from electrify.training.state import load_model, load_optimizer, model_tensors, optimizer_tensors
 from electrify.training.update import update

@@ -15,9 +15,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry, register_implementation
 
-from electrify.build import committed_file
-from electrify.commit import write_json
 from electrify.errors import UserError
+from electrify.storage.build import committed_file
+from electrify.storage.commit import write_json
 from electrify.training import upload
 from electrify.training.checkpoint import faults
 from electrify.training.upload import Uploads, mask

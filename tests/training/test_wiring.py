@@ -20,12 +20,11 @@ from tests.training.plain_loop import Plain
 from torch import Tensor, nn
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
+from electrify.batches.keyed_random import key_of
 from electrify.batches.loader import Batch
 from electrify.batches.masking import choose, hide
-from electrify.batches.random import key_of
-from electrify.commit import read_json, write_json
 from electrify.errors import UserError
-from electrify.recipe import (
+from electrify.recipes.schema import (
     Discriminator,
     Generator,
     Objective,
@@ -34,6 +33,7 @@ from electrify.recipe import (
     Run,
     Sharing,
 )
+from electrify.storage.commit import read_json, write_json
 from electrify.tokens import tokenizer as tokenizers
 from electrify.training import checkpoint, loop
 from electrify.training.export_run import export_run

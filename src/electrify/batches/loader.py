@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Flags, Ids, Masking, choose, hide
 from electrify.batches.order import examples_at
-from electrify.batches.random import key_of, uniforms
 from electrify.errors import UserError
 from electrify.tokens.store import Shards
 from electrify.tokens.tokenizer import LoadedTokenizer

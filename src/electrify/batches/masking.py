@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from electrify.batches.random import key_of, uniforms
+from electrify.batches.keyed_random import key_of, uniforms
 
 Ids = NDArray[np.int64]
 Flags = NDArray[np.bool_]

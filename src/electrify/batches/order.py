@@ -7,7 +7,7 @@ found without the ones before it, however many there are.
 import numpy as np
 from numpy.typing import NDArray
 
-from electrify.batches.random import key_of, squares32
+from electrify.batches.keyed_random import key_of, squares32
 
 ROUNDS = 6
 

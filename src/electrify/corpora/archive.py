@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar, cast
 
-from electrify.commit import sha256_of
 from electrify.errors import UserError
+from electrify.storage.commit import sha256_of
 
 BLOCK = 1 << 20
 MOST_RATIO = 200  # text packs 3 to 10 : 1, logs perhaps 50 : 1

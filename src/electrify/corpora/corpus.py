@@ -23,8 +23,6 @@ import tyro
 from numpy.typing import NDArray
 
 from electrify import config
-from electrify.build import Build, Record, committed_file
-from electrify.commit import read_manifest
 from electrify.corpora.archive import fingerprint
 from electrify.corpora.clean import Filters, reason_to_drop, repaired, tidy
 from electrify.corpora.document import (
@@ -42,6 +40,8 @@ from electrify.corpora.duplicates import KEY, first_occurrences, key_of
 from electrify.errors import UserError
 from electrify.jobs import executor
 from electrify.progress import progress
+from electrify.storage.build import Build, Record, committed_file
+from electrify.storage.commit import read_manifest
 
 
 class Kind(NamedTuple):

@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from electrify.commit import read_manifest, sha256_of
 from electrify.errors import DamagedError, UserError
-from electrify.verified import Stamp, stamp_of
+from electrify.storage.commit import read_manifest, sha256_of
+from electrify.storage.verified import Stamp, stamp_of
 
 ROW_GROUP_CHARACTERS = 4_000_000
 SHORT = 400  # characters: a paragraph rather than a document

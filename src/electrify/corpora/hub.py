@@ -11,7 +11,6 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from electrify.commit import sha256_of
 from electrify.corpora import archive
 from electrify.corpora.archive import LIMIT, PART
 from electrify.corpora.clean import decode
@@ -27,6 +26,7 @@ from electrify.corpora.document import MOST_AT_ONCE, Document, Part, Slice
 from electrify.corpora.plaintext import Fields
 from electrify.corpora.troubles import TOO_LARGE, missing
 from electrify.errors import UserError
+from electrify.storage.commit import sha256_of
 
 BATCH = 4_000_000  # bytes of text that are unpacked at a time
 # Bytes of a row group whose texts are held once if they are stored once. Of a larger one Arrow

@@ -6,12 +6,12 @@ from typing import Any
 
 import tyro
 
-from electrify.commit import differences, read_json
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
 from electrify.finetuning.glue_table import comparison
 from electrify.finetuning.results import read_results
 from electrify.finetuning.stats import compare as compared
+from electrify.storage.commit import differences, read_json
 
 
 @dataclass(frozen=True)

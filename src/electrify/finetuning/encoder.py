@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModel
 
-from electrify.commit import sha256_of
 from electrify.errors import UserError
 from electrify.finetuning.options import InitHead
 from electrify.models.export import encoder_folder
 from electrify.models.fast import quicken
 from electrify.models.pretrained import open_config, open_model, open_tokenizer
+from electrify.storage.commit import sha256_of
 
 Encoding = Any
 """A `tokenizers.Encoding`: ids, type_ids, offsets, word_ids."""

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from electrify.build import Build, committed_file
-from electrify.commit import read_json, sha256_of, write_json
 from electrify.config import check_least, to_dict, to_toml
 from electrify.errors import GuardError, UserError
 from electrify.finetuning.encoder import (
@@ -50,6 +48,8 @@ from electrify.finetuning.own_task import (
 )
 from electrify.finetuning.tagging import has_entities, import_seqeval
 from electrify.progress import Update, duration, progress
+from electrify.storage.build import Build, committed_file
+from electrify.storage.commit import read_json, sha256_of, write_json
 
 PROBES = 8
 TOLERANCE = 1e-5

@@ -23,7 +23,7 @@ from electrify.finetuning.head import Examples
 from electrify.finetuning.options import Fit
 from electrify.finetuning.order import Numbers, Shuffled, by_length
 from electrify.models.export import in_evaluation
-from electrify.recipe import Optimizer
+from electrify.recipes.schema import Optimizer
 from electrify.training.checkpoint import Policy, Writer
 from electrify.training.engine import Engine
 from electrify.training.guard import Guard, GuardSettings

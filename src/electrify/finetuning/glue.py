@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from electrify.commit import differences, made_before, read_json
 from electrify.config import check_least, unknown
 from electrify.errors import UserError
 from electrify.finetuning import glue_data
@@ -30,8 +29,9 @@ from electrify.finetuning.results import (
 )
 from electrify.finetuning.tasks import TASKS, Split
 from electrify.jobs import available_cores, executor, in_order
-from electrify.lock import hold
 from electrify.progress import duration, progress
+from electrify.storage.commit import differences, made_before, read_json
+from electrify.storage.lock import hold
 
 
 def glue(settings: Glue) -> list[dict[str, Any]]:

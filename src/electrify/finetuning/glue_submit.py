@@ -6,7 +6,6 @@ With a folder as `--out`, the predictions of any tasks as single files in the se
 from collections.abc import Sequence
 from pathlib import Path
 
-from electrify.commit import committed, read_json
 from electrify.errors import UserError
 from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import fingerprint, open_encoder
@@ -22,6 +21,7 @@ from electrify.finetuning.submit import FILES, FILLED, pack, validate, write_fil
 from electrify.finetuning.table import terminal
 from electrify.finetuning.tasks import TASKS, Submitted
 from electrify.progress import progress
+from electrify.storage.commit import committed, read_json
 from electrify.training.engine import Engine
 
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from electrify.commit import committed
 from electrify.finetuning import stats
 from electrify.finetuning.presets import aggregate_of, average_of, reading_of
 from electrify.finetuning.published import TASK_NAMES, Published, published
@@ -13,6 +12,7 @@ from electrify.finetuning.results import Result
 from electrify.finetuning.stats import Difference
 from electrify.finetuning.table import NOTHING, WRITERS, Cell, Notes, Table, percent, terminal
 from electrify.finetuning.tasks import TASKS
+from electrify.storage.commit import committed
 
 
 def beside_published(

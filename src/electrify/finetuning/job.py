@@ -18,7 +18,6 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
-from electrify.commit import committed, write_json
 from electrify.errors import GuardError
 from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import (
@@ -35,6 +34,7 @@ from electrify.finetuning.presets import Plan
 from electrify.finetuning.results import Result, write_result
 from electrify.finetuning.rows import Rows, collating, rows_of
 from electrify.finetuning.tasks import TASKS, GlueTask, Split
+from electrify.storage.commit import committed, write_json
 from electrify.training.state import load_model, model_tensors
 
 DEV_SPLITS: tuple[Split, ...] = ("dev", "dev_mismatched")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from electrify.batches.random import key_of
+from electrify.batches.keyed_random import key_of
 
 BATCHES_SORTED_TOGETHER = 50
 

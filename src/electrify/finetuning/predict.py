@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from electrify.commit import TABLE, checked_json, committed, damaged
 from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.finetuning.encoder import load_network, open_encoder
@@ -48,6 +47,7 @@ from electrify.finetuning.own_task import (
 )
 from electrify.finetuning.sentences import CONLL, Sentences, read_to_tag, with_column
 from electrify.progress import progress
+from electrify.storage.commit import TABLE, checked_json, committed, damaged
 from electrify.training.engine import Engine
 
 

@@ -9,7 +9,6 @@ import io
 from dataclasses import replace
 from typing import Any
 
-from electrify.commit import committed
 from electrify.errors import UserError
 from electrify.finetuning.glue import (
     check_settings,
@@ -22,8 +21,9 @@ from electrify.finetuning.options import Probe
 from electrify.finetuning.results import Result, as_table, read_results
 from electrify.finetuning.stats import marked, summarise
 from electrify.finetuning.tasks import TASKS
-from electrify.lock import hold
 from electrify.models.export import encoder_folder
+from electrify.storage.commit import committed
+from electrify.storage.lock import hold
 from electrify.training import checkpoint
 from electrify.training.export_run import export_run
 from electrify.training.folder import RunFolder

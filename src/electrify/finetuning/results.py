@@ -6,10 +6,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from electrify.commit import defined, read_json, write_json
 from electrify.errors import DamagedError
 from electrify.finetuning.presets import reading_of
 from electrify.finetuning.tasks import TASKS
+from electrify.storage.commit import defined, read_json, write_json
 
 
 class Result(NamedTuple):

@@ -7,7 +7,6 @@ development examples, so the best of many trials is somewhat too good: confirm i
 from dataclasses import replace
 from typing import Any
 
-from electrify.commit import differences
 from electrify.errors import UserError
 from electrify.finetuning.glue import (
     check_settings,
@@ -17,8 +16,9 @@ from electrify.finetuning.glue import (
 )
 from electrify.finetuning.options import Search
 from electrify.finetuning.results import main_score, read_result
-from electrify.lock import hold
 from electrify.progress import progress
+from electrify.storage.commit import differences
+from electrify.storage.lock import hold
 
 SPACE: dict[str, tuple[Any, ...]] = {
     "lr": (5e-5, 1e-3),

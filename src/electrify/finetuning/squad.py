@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 
 from electrify import config
-from electrify.build import Build, committed_file
-from electrify.commit import committed, json_bytes, read_json, sha256_of, write_json
 from electrify.finetuning.answers import Answered, decode, n_best
 from electrify.finetuning.encoder import HEADS_DRAWN, Encoder, fingerprint, open_encoder
 from electrify.finetuning.fit import Fitted, check_fit, fit, forget, outputs
@@ -27,6 +25,8 @@ from electrify.finetuning.squad_metrics import evaluate
 from electrify.finetuning.squad_windows import Windows, build_windows
 from electrify.models.export import own_tensors
 from electrify.progress import duration, progress
+from electrify.storage.build import Build, committed_file
+from electrify.storage.commit import committed, json_bytes, read_json, sha256_of, write_json
 from electrify.training.state import load_model, model_tensors
 
 

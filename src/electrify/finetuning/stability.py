@@ -13,7 +13,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import tyro
 
-from electrify.commit import read_json
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
 from electrify.finetuning import stats
@@ -24,6 +23,7 @@ from electrify.finetuning.reading import AverageName
 from electrify.finetuning.results import Result, read_results
 from electrify.finetuning.table import NOTHING, Cell, Notes, Table, terminal
 from electrify.finetuning.tasks import TASKS
+from electrify.storage.commit import read_json
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from electrify.commit import committed
 from electrify.errors import UserError
 from electrify.finetuning.tasks import SCORE_RANGE, TASKS, GlueTask
+from electrify.storage.commit import committed
 
 TAB, CR = "\t", "\r"
 HEADER = f"index{TAB}prediction"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from transformers import CONFIG_MAPPING
 
 from electrify import __version__, config
-from electrify.recipe import ONLY_WITH_GENERATOR, Recipe, load
+from electrify.recipes.schema import ONLY_WITH_GENERATOR, Recipe, load
 
 ROLES = {
     "discriminator": "tells for every token whether it is original or was replaced",

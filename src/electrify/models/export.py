@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from electrify.build import Build, committed_file
-from electrify.commit import read_manifest
 from electrify.errors import UserError
 from electrify.models.inputs import takes_token_types
 from electrify.models.sharing import DisentangledEmbedding
+from electrify.storage.build import Build, committed_file
+from electrify.storage.commit import read_manifest
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 

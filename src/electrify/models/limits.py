@@ -10,7 +10,7 @@ from typing import Any
 
 from electrify.config import shown
 from electrify.errors import UserError
-from electrify.recipe import Range, Value
+from electrify.recipes.schema import Range, Value
 
 # By reason: fields that the rest of the code depends on, so a recipe cannot set them.
 FIXED = {

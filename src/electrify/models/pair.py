@@ -26,7 +26,7 @@ from electrify.models.released import (
     released_fields,
 )
 from electrify.models.sharing import share, tie_output, unequal_tables
-from electrify.recipe import Discriminator, Generator, Recipe, Run, Value
+from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Value
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # hundreds a second, of its own loading and saving
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from electrify.errors import UserError
 from electrify.models.pretrained import open_config, open_model
-from electrify.recipe import Value
+from electrify.recipes.schema import Value
 
 HEADS = ("classifier", "score", "discriminator_predictions", "lm_head", "cls", "predictions")
 """What a released body may lack, because it was trained for something else."""

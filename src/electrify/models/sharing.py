@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from electrify.recipe import Sharing
+from electrify.recipes.schema import Sharing
 
 # Where architectures keep the linear map from the width of the tables to that of the body.
 PROJECTIONS = ("embeddings_project", "encoder.embedding_hidden_mapping_in", "embeddings.embed_proj")

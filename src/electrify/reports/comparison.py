@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from electrify.commit import flat
 from electrify.config import to_dict
 from electrify.reports import plots
 from electrify.reports.curves import CURVES, MOST_DOTS, Curve, in_words
@@ -11,6 +10,7 @@ from electrify.reports.page import Html, Key, Section, figure, grid, name, parag
 from electrify.reports.plots import DASHES, SERIES, Line, short
 from electrify.reports.run import HELD_OUT, TRAIN, Run
 from electrify.reports.run_section import number
+from electrify.storage.commit import flat
 from electrify.training.folder import FREE
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from electrify.commit import read_json
 from electrify.errors import UserError
 from electrify.finetuning import glue_table as tables
 from electrify.finetuning import stats
@@ -30,6 +29,7 @@ from electrify.reports.page import (
 )
 from electrify.reports.plots import Dots, in_percent
 from electrify.reports.provenance import Source, read_source, sources_table
+from electrify.storage.commit import read_json
 
 
 class Glue(NamedTuple):

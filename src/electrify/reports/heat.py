@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Masking, choose, hide
-from electrify.batches.random import key_of, uniforms
 from electrify.errors import UserError
 from electrify.models.inputs import Inputs
 from electrify.models.rtd import corrupt as put_in

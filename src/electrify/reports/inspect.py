@@ -10,7 +10,6 @@ from string import Template
 from rich.console import Console
 from rich.text import Text
 
-from electrify.commit import committed
 from electrify.errors import UserError
 from electrify.reports.heat import (
     Token,
@@ -28,6 +27,7 @@ from electrify.reports.options import Inspect
 from electrify.reports.pair import LoadedPair, load_pair
 from electrify.reports.serve import serve
 from electrify.reports.spelling import on_one_line
+from electrify.storage.commit import committed
 from electrify.tokens.show import visible
 
 

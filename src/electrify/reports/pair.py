@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers.models.electra import ElectraForPreTraining
 
-from electrify.commit import sha256_of
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, open_encoder
 from electrify.models import sampling
@@ -19,8 +18,9 @@ from electrify.models.mlm import predict
 from electrify.models.pair import LABELS
 from electrify.models.pretrained import open_model
 from electrify.models.rtd import Weights, replaced_logits
-from electrify.recipe import Recipe
+from electrify.recipes.schema import Recipe
 from electrify.reports.threshold import Threshold, of_metrics, of_run
+from electrify.storage.commit import sha256_of
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import ROLES, LoadedTokenizer
 from electrify.training.folder import RunFolder

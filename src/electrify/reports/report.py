@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from electrify.commit import committed
 from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.reports.comparison import comparison
@@ -15,6 +14,7 @@ from electrify.reports.page import Html, Section, document, joined, name, paragr
 from electrify.reports.run import Run, read_run
 from electrify.reports.run_section import run_section, state
 from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
+from electrify.storage.commit import committed
 
 
 def report(settings: Report) -> None:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from electrify.commit import checked_manifest
 from electrify.errors import DamagedError, UserError
-from electrify.recipe import Recipe
+from electrify.recipes.schema import Recipe
 from electrify.reports.pair import shards_of_run
 from electrify.reports.provenance import Source, read_source
+from electrify.storage.commit import checked_manifest
 from electrify.training import checkpoint
 from electrify.training.bands import Sizes, sizes_of
 from electrify.training.folder import RunFolder

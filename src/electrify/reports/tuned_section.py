@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electrify.commit import TABLE, TEXT, checked_json, damaged, read_json
 from electrify.finetuning.stats import bounds, bounds_are
 from electrify.reports import plots
 from electrify.reports.page import Html, Key, Section, figure, name, paragraph, table, text
 from electrify.reports.plots import Dots, in_percent
 from electrify.reports.provenance import Source, read_source, sources_table
+from electrify.storage.commit import TABLE, TEXT, checked_json, damaged, read_json
 
 
 class Tuned(NamedTuple):

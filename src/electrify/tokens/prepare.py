@@ -17,12 +17,12 @@ from rich.table import Column, Table
 from tokenizers import Tokenizer
 
 from electrify import config
-from electrify.build import Build, Record, committed_file
-from electrify.commit import read_manifest
 from electrify.corpora.document import Document, Slice, described, read_parquet, row_groups
 from electrify.errors import UserError
 from electrify.jobs import executor
 from electrify.progress import progress
+from electrify.storage.build import Build, Record, committed_file
+from electrify.storage.commit import read_manifest
 from electrify.tokens import examples, store, tokenizer
 from electrify.tokens.encoder import Encoder
 from electrify.tokens.examples import Example, Frame, Layout, Overflow

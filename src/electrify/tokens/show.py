@@ -11,10 +11,10 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from electrify.commit import checked_manifest, read_manifest, verify
 from electrify.config import AcceptsTextPaths, check_least
 from electrify.corpora.document import documents_at
 from electrify.errors import DamagedError, UserError
+from electrify.storage.commit import checked_manifest, read_manifest, verify
 from electrify.tokens.prepare import report
 from electrify.tokens.store import StoredExample, check_split
 

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from electrify.commit import fault_of, read_manifest
 from electrify.errors import DamagedError, UserError
+from electrify.storage.commit import fault_of, read_manifest
+from electrify.storage.verified import Stamp, Verified, stamp_of
 from electrify.tokens import tokenizer
 from electrify.tokens.examples import Example
 from electrify.tokens.splits import SPLITS
-from electrify.verified import Stamp, Verified, stamp_of
 
 LONGEST_HEADER = 1 << 20
 _DTYPES: dict[str, np.dtype[Any]] = {

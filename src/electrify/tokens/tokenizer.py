@@ -17,9 +17,9 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from electrify.build import committed_file
-from electrify.commit import checked_manifest, verify
 from electrify.errors import DamagedError, UserError
+from electrify.storage.build import committed_file
+from electrify.storage.commit import checked_manifest, verify
 
 LONGEST_WORD = 200  # google-research/electra model/tokenization.py: WordpieceTokenizer
 ROLES = ("pad", "unk", "cls", "sep", "mask")

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from electrify import config
-from electrify.build import Build
-from electrify.commit import read_manifest
 from electrify.corpora.document import described, read_parquet, row_groups
 from electrify.errors import UserError
 from electrify.progress import Update, progress
+from electrify.storage.build import Build
+from electrify.storage.commit import read_manifest
 from electrify.tokens import tokenizer as tokenizers_on_disk
 from electrify.tokens.encoder import Encoder
 from electrify.tokens.tokenizer import LoadedTokenizer

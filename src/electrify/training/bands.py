@@ -8,7 +8,7 @@ from collections.abc import Callable
 from math import log, nan
 from typing import NamedTuple
 
-from electrify.recipe import Recipe
+from electrify.recipes.schema import Recipe
 
 Metrics = dict[str, float]
 

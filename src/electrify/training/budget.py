@@ -15,7 +15,7 @@ import torch
 from electrify.errors import UserError
 from electrify.jobs import available_cores
 from electrify.progress import duration
-from electrify.recipe import Recipe
+from electrify.recipes.schema import Recipe
 from electrify.training.evaluate import evaluate
 from electrify.training.loop import (
     Training,

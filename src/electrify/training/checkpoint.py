@@ -21,8 +21,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from electrify.build import committed_file
-from electrify.commit import (
+from electrify.errors import DamagedError, UserError
+from electrify.storage.build import committed_file
+from electrify.storage.commit import (
     checked_manifest,
     fsync_folder,
     json_bytes,
@@ -30,7 +31,6 @@ from electrify.commit import (
     verify,
     write_json,
 )
-from electrify.errors import DamagedError, UserError
 
 _NAME = re.compile(r"step-(\d{8,})")
 _STAGED = ".writing-"

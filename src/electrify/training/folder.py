@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify import config
-from electrify.build import versions
-from electrify.commit import (
+from electrify.errors import UserError
+from electrify.recipes.schema import Recipe
+from electrify.storage.build import versions
+from electrify.storage.commit import (
     TABLE,
     TEXT,
     checked_json,
@@ -32,9 +34,7 @@ from electrify.commit import (
     sha256_of,
     write_json,
 )
-from electrify.errors import UserError
-from electrify.lock import hold
-from electrify.recipe import Recipe
+from electrify.storage.lock import hold
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from electrify.commit import committed, defined
 from electrify.errors import DamagedError
+from electrify.storage.commit import committed, defined
 
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from electrify.batches.keyed_random import key_of
 from electrify.batches.loader import ahead
-from electrify.batches.random import key_of
 from electrify.training.checkpoint import NotSaved, Snapshot, Writer, snapshot
 from electrify.training.clock import Clock, Spent
 from electrify.training.engine import Engine

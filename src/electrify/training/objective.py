@@ -11,23 +11,23 @@ from torch import nn
 from electrify.batches.loader import Batch, Batches
 from electrify.batches.masking import Masking, most_slots
 from electrify.errors import UserError
-from electrify.hardware import GIGA
 from electrify.models.fast import quicken
-from electrify.models.flops import flops_per_step
 from electrify.models.initialise import start_at_frequencies
 from electrify.models.inputs import Inputs, Totals
 from electrify.models.mlm import MaskedLanguageModel
 from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
 from electrify.models.rtd import ReplacedTokenDetection, Weights, metrics
 from electrify.models.sharing import encoder_of
-from electrify.models.sketch import sketch
-from electrify.recipe import Recipe
+from electrify.planning.flops import flops_per_step
+from electrify.planning.hardware import GIGA
+from electrify.planning.sketch import sketch
+from electrify.recipes.schema import Recipe
+from electrify.storage.verified import Verified
 from electrify.tokens.store import Shards, check_split
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.loop import Task
 from electrify.training.optim import is_norm
 from electrify.training.sharding import layers
-from electrify.verified import Verified
 
 HELD_OUT_SEED = 20_200_323  # of the masks and samples of held-out text: the same in every run
 

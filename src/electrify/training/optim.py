@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from electrify.recipe import Optimizer
+from electrify.recipes.schema import Optimizer
 from electrify.training.muon import StackedMuon
 from electrify.training.sharding import whole
 

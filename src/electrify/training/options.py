@@ -7,7 +7,7 @@ from typing import Literal
 import tyro
 
 from electrify.config import AcceptsTextPaths
-from electrify.recipe import FromRecipe
+from electrify.recipes.schema import FromRecipe
 
 NEWEST = -1
 

@@ -7,7 +7,7 @@ them, so both are measured, in a few milliseconds.
 
 from typing import Literal, NamedTuple
 
-from electrify.hardware import GIGA, matmul_speed, threads
+from electrify.planning.hardware import GIGA, matmul_speed, threads
 
 Precision = Literal["float32", "bf16", "fp16"]
 Asked = Literal["auto", "float32", "bf16", "fp16"]

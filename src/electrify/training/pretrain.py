@@ -10,8 +10,10 @@ from pathlib import Path
 
 from electrify.config import check_least
 from electrify.errors import EXIT_INTERRUPTED, DamagedError
+from electrify.planning.fits import check_fits
 from electrify.progress import duration
-from electrify.recipe import Recipe, check, only_recipe
+from electrify.recipes.schema import Recipe, check, only_recipe
+from electrify.storage.verified import Verified
 from electrify.tokens.examples import notes
 from electrify.training import checkpoint
 from electrify.training.bands import Metrics, sizes_of, verdict
@@ -19,7 +21,6 @@ from electrify.training.budget import SET_BY_BUDGET, announcement, fit_to_budget
 from electrify.training.checkpoint import Policy, Writer
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine
-from electrify.training.fits import check_fits
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.journal import Journal, read, seconds_trained
@@ -46,7 +47,6 @@ from electrify.training.sharding import check_can_shard, shard
 from electrify.training.signals import Stop, seconds_of, watching
 from electrify.training.tracking import tracker
 from electrify.training.upload import Uploads
-from electrify.verified import Verified
 
 SECONDS_FOR_UPLOADS, SECONDS_IF_STOPPED = 600.0, 5.0
 

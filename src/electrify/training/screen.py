@@ -106,7 +106,7 @@ def matmul_peak(device: "torch.device", precision: str) -> float | None:
     """
     import torch
 
-    from electrify.hardware import matmul_speed
+    from electrify.planning.hardware import matmul_speed
 
     if device.type != ("cuda" if torch.cuda.is_available() else "cpu"):
         return None

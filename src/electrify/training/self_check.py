@@ -18,7 +18,7 @@ from electrify.models.inputs import Inputs, totals_of
 from electrify.models.pair import REFUSALS, Vocabulary
 from electrify.models.rtd import ReplacedTokenDetection
 from electrify.models.sharing import broken_ties
-from electrify.recipe import Sharing
+from electrify.recipes.schema import Sharing
 from electrify.training.optim import named_owners
 from electrify.training.state import weights_norm
 

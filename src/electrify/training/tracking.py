@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from electrify.commit import committed
 from electrify.errors import UserError
+from electrify.storage.commit import committed
 from electrify.training.journal import METRICS, Values
 
 TRACKER_ID = "tracker-id"

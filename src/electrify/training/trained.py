@@ -7,7 +7,7 @@ from typing import NamedTuple
 from safetensors.torch import load_file
 
 from electrify.errors import DamagedError, UserError
-from electrify.recipe import Recipe
+from electrify.recipes.schema import Recipe
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training import checkpoint

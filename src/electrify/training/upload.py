@@ -23,8 +23,8 @@ from typing import Any
 
 import fsspec
 
-from electrify.commit import checked_manifest, read_json, sha256_of, write_json
 from electrify.errors import UserError
+from electrify.storage.commit import checked_manifest, read_json, sha256_of, write_json
 from electrify.training.checkpoint import faults, stored
 
 MANIFEST = "manifest.json"

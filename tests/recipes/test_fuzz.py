@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from tests.training.nursery import Nursery
 
 from electrify.models.limits import FIXED
-from electrify.recipe import RANGES, Recipe
-from tests.training.nursery import Nursery
+from electrify.recipes.schema import RANGES, Recipe
 
 HUGE = "9" * 400
 VALUES = """

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from electrify.models.flops import DETECTS, work_of
+from electrify.planning.flops import DETECTS, work_of
 
 Precision = Literal["float32", "mixed"]
 """mixed: autocast to bfloat16 or float16, with weights, gradients and state in float32."""

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from electrify.cli import main
-from electrify.hardware import KNOWN, name_of, near
-from electrify.recipe import path_of
+from electrify.planning.hardware import KNOWN, name_of, near
+from electrify.recipes.schema import path_of
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-from electrify.commit import read_json, write_json
 from electrify.errors import DamagedError
+from electrify.storage.commit import read_json, write_json
 
 Stamp = tuple[str, str, int, int, int]
 """Path, expected SHA-256, size, modification time and inode."""

@@ -7,8 +7,8 @@ import pytest
 
 from electrify.cli import COMMANDS, _recipe_settings
 from electrify.errors import UserError
-from electrify.plan import Plan
-from electrify.recipe import (
+from electrify.planning.plan import Plan
+from electrify.recipes.schema import (
     FromRecipe,
     Recipe,
     Run,

@@ -3,13 +3,13 @@
 from typing import Any
 
 from electrify.batches.masking import most_slots
-from electrify.hardware import Hardware
-from electrify.models import memory
-from electrify.models.flops import INEXACT, flops_per_step, paper_flops_per_step
-from electrify.models.memory import FLOAT, STATE, Precision
 from electrify.models.pair import Vocabulary
-from electrify.models.sketch import Sketch, parts_of, shape_of, sketch, trained
-from electrify.recipe import Recipe
+from electrify.planning import memory
+from electrify.planning.flops import INEXACT, flops_per_step, paper_flops_per_step
+from electrify.planning.hardware import Hardware
+from electrify.planning.memory import FLOAT, STATE, Precision
+from electrify.planning.sketch import Sketch, parts_of, shape_of, sketch, trained
+from electrify.recipes.schema import Recipe
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "mixed")
 USABLE = 0.9  # of a device's memory

@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from electrify import hardware
 from electrify.errors import UserError
-from electrify.hardware import memory_of
 from electrify.models.pair import Vocabulary
-from electrify.models.sketch import sketch, trained
-from electrify.recipe import Discriminator, Recipe, Run
-from electrify.training import fits
+from electrify.planning import fits, hardware
+from electrify.planning.hardware import memory_of
+from electrify.planning.sketch import sketch, trained
+from electrify.recipes.schema import Discriminator, Recipe, Run
 
 VOCABULARY = Vocabulary(30_522, 0, 1, 2)
 CPU = torch.device("cpu")

@@ -8,7 +8,10 @@ from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch.utils.flop_counter import FlopCounterMode
 
 from electrify.batches.masking import most_slots
-from electrify.models.flops import (
+from electrify.models.inputs import totals_of
+from electrify.models.pair import ARCHITECTURES, Vocabulary, build_pair
+from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.planning.flops import (
     INEXACT,
     Shape,
     flops_per_step,
@@ -17,11 +20,8 @@ from electrify.models.flops import (
     paper_mlm_head,
     paper_rtd_head,
 )
-from electrify.models.inputs import totals_of
-from electrify.models.pair import ARCHITECTURES, Vocabulary, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
-from electrify.models.sketch import shape_of, sketch
-from electrify.recipe import load
+from electrify.planning.sketch import shape_of, sketch
+from electrify.recipes.schema import load
 
 
 def shape(width: int, layers: int, tables: int | None = None) -> Shape:

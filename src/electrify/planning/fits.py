@@ -4,11 +4,11 @@ import torch
 
 from electrify.batches.masking import most_slots
 from electrify.errors import UserError
-from electrify.hardware import GIGA, memory_of
-from electrify.models.memory import Precision, memory, of_one_example
 from electrify.models.pair import Vocabulary
-from electrify.models.sketch import sketch, trained
-from electrify.recipe import Recipe
+from electrify.planning.hardware import GIGA, memory_of
+from electrify.planning.memory import Precision, memory, of_one_example
+from electrify.planning.sketch import sketch, trained
+from electrify.recipes.schema import Recipe
 
 # Activations are estimated, optimizer state is counted as two moments though Muon keeps one for
 # matrices, and kernels and swap differ: refuse only what is far too much.

@@ -6,9 +6,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from electrify.commit import committed, read_manifest
 from electrify.corpora.document import documents_at
 from electrify.errors import UserError
+from electrify.storage.commit import committed, read_manifest
 from electrify.tokens.prepare import Prepare
 from electrify.tokens.splits import split_of
 

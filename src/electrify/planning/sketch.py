@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from electrify.errors import UserError
-from electrify.models.flops import Shape
 from electrify.models.inputs import place_of_padding
 from electrify.models.pair import (
     FEED_FORWARD,
@@ -17,7 +16,8 @@ from electrify.models.pair import (
     build_pair,
 )
 from electrify.models.sharing import home_of_tables
-from electrify.recipe import Recipe, check
+from electrify.planning.flops import Shape
+from electrify.recipes.schema import Recipe, check
 
 POSITION_TABLES = ("position_embeddings", "embed_positions")
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from electrify.models.memory import MARGIN, MIXED, activations, memory, values_kept
 from electrify.models.pair import Vocabulary, build_discriminator
-from electrify.recipe import Discriminator, Recipe, Run
+from electrify.planning.memory import MARGIN, MIXED, activations, memory, values_kept
+from electrify.recipes.schema import Discriminator, Recipe, Run
 
 WIDTH, LENGTH, ROWS = 64, 64, 32  # many tokens, so that copies of weights count little
 VOCABULARY = Vocabulary(100, 0, 1, 2)

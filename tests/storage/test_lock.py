@@ -5,9 +5,9 @@ import fcntl
 
 import pytest
 
-from electrify import lock
 from electrify.errors import UserError
-from electrify.lock import hold
+from electrify.storage import lock
+from electrify.storage.lock import hold
 
 
 def fails_with(number: int):

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from electrify import __version__
-from electrify.commit import (
+from electrify.errors import UserError
+from electrify.jobs import in_order
+from electrify.storage.commit import (
     checked_manifest,
     committed,
     differences,
@@ -25,9 +27,7 @@ from electrify.commit import (
     sha256_of,
     write_json,
 )
-from electrify.errors import UserError
-from electrify.jobs import in_order
-from electrify.lock import hold
+from electrify.storage.lock import hold
 
 Part = TypeVar("Part")
 Record = dict[str, Any]

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from electrify.cli import main
-from electrify.recipe import load, names, path_of
+from electrify.recipes.schema import load, names, path_of
 
 
 @pytest.fixture

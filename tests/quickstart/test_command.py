@@ -4,14 +4,15 @@ import csv
 import json
 
 import pytest
+from tests.conftest import make_documents, write_documents
 
-from electrify import quickstart, recipe
 from electrify.corpora.document import documents_at
 from electrify.errors import UserError
-from electrify.package_task import PackageTask, write_task
-from electrify.quickstart import Comparison, Cost, affordable
+from electrify.quickstart import command as quickstart
+from electrify.quickstart.command import Comparison, Cost, affordable
+from electrify.quickstart.package_task import PackageTask, write_task
+from electrify.recipes import schema
 from electrify.tokens.splits import split_of
-from tests.conftest import make_documents, write_documents
 
 SMALL = PackageTask(packages=3, train=5, dev=4)
 
@@ -106,7 +107,7 @@ def test_the_comparison_is_planned_by_the_time_of_an_epoch(
     monkeypatch.setattr(quickstart.time, "monotonic", lambda: clock[0])
     settings = quickstart.Quickstart(out=tmp_path / "out", budget="4m")
     (tmp_path / "out").mkdir()
-    arguments = (tmp_path, tmp_path, tmp_path, recipe.load("tiny"))
+    arguments = (tmp_path, tmp_path, tmp_path, schema.load("tiny"))
     begin = clock[0] - 270  # what comes before took as long as ever
     quickstart._compare(settings, *arguments, begin)
     said = capsys.readouterr().out

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from electrify import recipe as recipes_of
-from electrify.commit import committed
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
+from electrify.recipes import schema
+from electrify.storage.commit import committed
 
 DO = Literal["list", "show", "copy", "check"]
 VOCABULARY = 30_522  # of bert-base-uncased, for counting
@@ -37,7 +37,7 @@ def recipes(settings: Recipes) -> dict[str, str]:
                 fix=f"electrify recipes show {settings.recipe}",
             )
         print(_list())
-        return {name: _says(name) for name in recipes_of.names()}
+        return {name: _says(name) for name in schema.names()}
     if not settings.recipe:
         raise UserError(
             f"which recipe to {settings.do}?",
@@ -58,8 +58,8 @@ def recipes(settings: Recipes) -> dict[str, str]:
 
 
 def _list() -> str:
-    width = max(map(len, recipes_of.names()))
-    lines = [f"  {name:<{width}}  {_says(name)}" for name in recipes_of.names()]
+    width = max(map(len, schema.names()))
+    lines = [f"  {name:<{width}}  {_says(name)}" for name in schema.names()]
     return "\n".join(
         [
             *lines,
@@ -76,7 +76,7 @@ def _says(name: str) -> str:
 
 
 def _source(name: str) -> str:
-    path = recipes_of.path_of(name)
+    path = schema.path_of(name)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -101,13 +101,13 @@ def _copy(name: str, file: Path | None) -> None:
 
 def _check(name: str) -> str:
     """Load a recipe, check its values, and build its networks without weights."""
-    chosen = recipes_of.load(name)
-    recipes_of.check(chosen)  # before torch is imported, which takes seconds
+    chosen = schema.load(name)
+    schema.check(chosen)  # before torch is imported, which takes seconds
     import torch
 
     from electrify.models.pair import Vocabulary
-    from electrify.models.sketch import parts_of, sketch, trained
-    from electrify.training.fits import check_fits
+    from electrify.planning.fits import check_fits
+    from electrify.planning.sketch import parts_of, sketch, trained
 
     vocabulary = Vocabulary(VOCABULARY, pad=0, cls=1, sep=2)
     drawing = sketch(chosen, vocabulary)

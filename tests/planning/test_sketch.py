@@ -8,8 +8,8 @@ from transformers import ElectraConfig
 
 from electrify.errors import UserError
 from electrify.models.pair import Vocabulary
-from electrify.models.sketch import parts_of, sketch, trained
-from electrify.recipe import Recipe, load, names
+from electrify.planning.sketch import parts_of, sketch, trained
+from electrify.recipes.schema import Recipe, load, names
 
 BERT_VOCABULARY = Vocabulary(30_522, 0, 101, 102)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from electrify.config import check_least
 from electrify.errors import UserError
-from electrify.hardware import GIGA, KNOWN, TERA, Hardware, name_of, near, this_machine
+from electrify.planning.hardware import GIGA, KNOWN, TERA, Hardware, name_of, near, this_machine
 from electrify.progress import duration
-from electrify.recipe import FromRecipe, check, only_recipe
+from electrify.recipes.schema import FromRecipe, check, only_recipe
 
 HERE = "here"
 DAY = 86_400.0
@@ -39,7 +39,7 @@ def plan(settings: Plan) -> dict[str, Any]:
     _check(settings)
     check(settings)
     name, hardware = _hardware(settings)
-    from electrify.costs import costs  # imports torch, which takes seconds
+    from electrify.planning.costs import costs  # imports torch, which takes seconds
 
     table = {
         "recipe": settings.recipe,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electrify import recipe
-from electrify.commit import read_json, write_json
 from electrify.config import AcceptsTextPaths, to_dict
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
-from electrify.package_task import write_task
 from electrify.progress import duration
+from electrify.quickstart.package_task import write_task
+from electrify.recipes import schema
+from electrify.storage.commit import read_json, write_json
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.show import Show, show
@@ -92,7 +92,7 @@ def quickstart(settings: Quickstart) -> int:
     import_matplotlib()  # for the page at the end: better to know at once
     out = settings.out
     docs, tokenizer, shards, run = (out / n for n in ("docs", "tokenizer", "shards", "run"))
-    tiny = recipe.load("tiny")
+    tiny = schema.load("tiny")
     length = tiny.run.length
 
     _say(f"electrify corpus docstrings --dedup --out {docs}")
@@ -165,7 +165,7 @@ def _compare(
     docs: Path,
     pretrained: Path,
     tokenizer: Path,
-    tiny: recipe.Recipe,
+    tiny: schema.Recipe,
     begin: float,
 ) -> None:
     """Fine-tune the model and one of random weights on the same labels, with several seeds.
@@ -238,7 +238,7 @@ def _planned(settings: Quickstart, begin: float, measured: Callable[[], Cost]) -
     return chosen
 
 
-def untrained(some: recipe.Recipe, tokenizer: Path, out: Path) -> Path:
+def untrained(some: schema.Recipe, tokenizer: Path, out: Path) -> Path:
     """A recipe's discriminator with its starting weights, as a folder for transformers."""
     from electrify.models.export import export
     from electrify.training.objective import build_objective, vocabulary_of

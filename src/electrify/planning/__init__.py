@@ -1,0 +1,1 @@
+"""What a run needs before it is started: parameters, FLOPs, memory and time."""

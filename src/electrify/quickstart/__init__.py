@@ -1,0 +1,1 @@
+"""`electrify quickstart`: the whole path on text that every Python installation has."""

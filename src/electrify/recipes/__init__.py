@@ -1,0 +1,1 @@
+"""Recipes: their schema, their checks and the TOML files that come along."""

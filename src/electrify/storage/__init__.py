@@ -1,0 +1,1 @@
+"""Files and folders that are complete or absent: commit protocol, builds, locks, checksums."""
