@@ -1,0 +1,55 @@
+"""Runs and results that were started before the rooms were rebuilt resume after it.
+
+`fixtures/0.1.0-folders.tar.gz` was written by commit 47fc1d9: two runs stopped at step 8 of 16, the
+GLUE results of the first of two seeds, the commands, and what they gave when nothing stopped them.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from electrify import cli
+from electrify.finetuning.results import read_results
+from electrify.training.journal import read
+
+FOLDERS = Path(__file__).parent / "fixtures" / "0.1.0-folders.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> Path:
+    here = tmp_path_factory.mktemp("older")
+    with tarfile.open(FOLDERS) as archive:
+        archive.extractall(here, filter="data")
+    return here
+
+
+@pytest.fixture(scope="module")
+def noted(folders):
+    return json.loads((folders / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("objective", ["rtd", "mlm"])
+def test_a_run_resumes_as_if_nothing_had_happened(objective, folders, noted, monkeypatch):
+    monkeypatch.chdir(folders)
+    assert cli.main(noted["commands"][objective]) == 0
+    expected, found = noted["expected"][objective], read(folders / f"{objective}-run")
+    assert [(r["step"], r["split"]) for r in found] == [(r["step"], r["split"]) for r in expected]
+    for now, before in zip(found, expected, strict=True):
+        assert now.keys() == before.keys()
+        for name in {"generator_loss", "discriminator_loss", "learning_rate"} & now.keys():
+            assert now[name] == pytest.approx(before[name], rel=1e-4), (name, before, now)
+
+
+def test_a_glue_folder_keeps_its_results_and_adds_seeds(folders, noted, monkeypatch):
+    monkeypatch.chdir(folders)
+    first = folders / "glue/jobs/sst2-0/result.json"
+    written = first.stat().st_mtime_ns
+    assert cli.main(noted["commands"]["glue"]) == 0
+    assert first.stat().st_mtime_ns == written
+    scores = {f"{r.task}-{r.seed}": r.scores["dev"]["accuracy"] for r in read_results(Path("glue"))}
+    expected = noted["expected"]["glue"]
+    assert scores == {
+        name: pytest.approx(tasks["dev"]["accuracy"], abs=1 / 8) for name, tasks in expected.items()
+    }
