@@ -27,7 +27,7 @@ from electrify.finetuning.tasks import TASKS
 from electrify.recipes.schema import Optimizer
 from electrify.training.layers import layer_scale
 from electrify.training.optim import build_optimizer
-from electrify.training.update import update
+from electrify.training.update import accumulate, apply_update
 
 BATCH = 32
 
@@ -68,7 +68,8 @@ def ours(given, task):
         seen = 0
         for _ in range(batches):
             batch = collate(shuffled[state["next"]].examples)
-            update(model, optimizer, [batch], Examples(len(batch.labels_B)), 1e-5, 1.0)
+            accumulate(model, optimizer, [batch], Examples(len(batch.labels_B)), 1.0)
+            apply_update(optimizer, 1e-5)
             state["next"] += 1
             seen += len(batch.labels_B)
         return seen

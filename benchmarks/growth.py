@@ -19,7 +19,8 @@ from rich.table import Table
 from side_by_side import measure, where
 
 from electrify.corpora.corpus import corpus, settings_type
-from electrify.training.objective import build_objective, objective_flops
+from electrify.objectives.objective import build_objective
+from electrify.training.networks import objective_flops
 
 BATCHES = (8, 16, 32, 64, 128)
 LENGTHS = (32, 64, 128, 256, 512)

@@ -15,16 +15,15 @@ import torch
 from pretrain import batch
 from side_by_side import measure, report, where
 
-from electrify.models.inputs import totals_of
 from electrify.models.pair import Vocabulary
+from electrify.objectives.objective import build_objective
 from electrify.recipes import schema
 from electrify.recipes.schema import Recipe
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine
-from electrify.training.objective import build_objective
 from electrify.training.optim import build_optimizer
 from electrify.training.precision import Asked
-from electrify.training.update import update
+from electrify.training.update import accumulate, apply_update
 
 VOCABULARY = Vocabulary(8_192, 0, 101, 102)
 
@@ -34,7 +33,7 @@ class Rival:
 
     def __init__(self, recipe: Recipe, precision: Asked, muon: torch.dtype | None = None) -> None:
         self.recipe, self.engine = recipe, Engine(precision, "cpu")
-        self.model = build_objective(recipe, VOCABULARY).model.train()
+        self.model = build_objective(recipe, VOCABULARY).train()
         dtype = muon or self.engine.muon_dtype
         self.optimizer = build_optimizer(self.model, recipe.optimizer, muon_dtype=dtype)
         self.step = 0
@@ -47,18 +46,10 @@ class Rival:
         for _ in range(steps):
             inputs = batch(self.recipe, self.step, VOCABULARY)
             self.step += 1
-            totals = totals_of(inputs)
-            update(
-                self.model,
-                self.optimizer,
-                [inputs],
-                totals,
-                1e-4,
-                1.0,
-                None,
-                self.engine,
-                spent=spent,
-            )
+            totals = inputs.totals()
+            spent.measuring = True
+            accumulate(self.model, self.optimizer, [inputs], totals, 1.0, self.engine, spent=spent)
+            apply_update(self.optimizer, 1e-4, engine=self.engine, spent=spent)
         self.optimizer_shares.append(spent.seconds["optimizer"] / sum(spent.seconds.values()))
         return float(steps)
 

@@ -27,16 +27,17 @@ from side_by_side import measure, report, where
 from torch import nn
 from transformers import CONFIG_MAPPING
 
+from electrify.batches.batch import Batch
 from electrify.batches.masking import most_slots
 from electrify.models.fast import keep_memory
-from electrify.models.inputs import Inputs, totals_of
 from electrify.models.pair import Vocabulary
+from electrify.objectives.objective import build_objective
 from electrify.recipes import schema
 from electrify.recipes.schema import Recipe
-from electrify.training.objective import build_objective, objective_flops
+from electrify.training.networks import objective_flops
 from electrify.training.optim import build_optimizer
 from electrify.training.screen import peak_memory
-from electrify.training.update import update
+from electrify.training.update import accumulate, apply_update
 
 VOCABULARY = Vocabulary(30_522, 0, 101, 102)
 MASK = 103
@@ -137,7 +138,7 @@ def mlm(recipe: Recipe) -> bool:
     return recipe.objective.kind == "mlm"
 
 
-def batch(recipe: Recipe, step: int, vocabulary: Vocabulary = VOCABULARY) -> Inputs:
+def batch(recipe: Recipe, step: int, vocabulary: Vocabulary = VOCABULARY) -> Batch:
     """A full batch of random tokens with 15 % of its places chosen."""
     rng = torch.Generator().manual_seed(step)
     size, length = recipe.run.batch_size, recipe.run.length
@@ -149,19 +150,20 @@ def batch(recipe: Recipe, step: int, vocabulary: Vocabulary = VOCABULARY) -> Inp
     uniforms_BN = torch.rand(size, slots, generator=rng)
     ones_BL, types_BL = torch.ones_like(ids_BL), torch.zeros_like(ids_BL)
     weights_BN = torch.ones(size, slots)
-    return Inputs(ids_BL, masked_BL, ones_BL, types_BL, positions_BN, weights_BN, uniforms_BN)
+    return Batch(ids_BL, masked_BL, ones_BL, types_BL, positions_BN, weights_BN, uniforms_BN)
 
 
 def ours(recipe: Recipe) -> Steps:
     keep_memory()
     objective = build_objective(recipe, VOCABULARY)
-    model = objective.model.train()
+    model = objective.train()
     optimizer = build_optimizer(model, recipe.optimizer)
 
     def run(steps: int) -> float:
         for step in range(steps):
             inputs = batch(recipe, step)
-            update(model, optimizer, [inputs], totals_of(inputs), 1e-5, 1.0)
+            accumulate(model, optimizer, [inputs], inputs.totals(), 1.0)
+            apply_update(optimizer, 1e-5)
         return steps
 
     return run
@@ -173,7 +175,7 @@ def networks(recipe: Recipe) -> list[nn.Module]:
     return [network.train() for network in objective.networks.values()]
 
 
-def trained(models: list[nn.Module], recipe: Recipe, loss_of: Callable[[Inputs], torch.Tensor]):
+def trained(models: list[nn.Module], recipe: Recipe, loss_of: Callable[[Batch], torch.Tensor]):
     """Steps of AdamW on a loss."""
     parameters = list({p for model in models for p in model.parameters()})
     optimizer = torch.optim.AdamW(parameters, lr=1e-5, eps=1e-6, weight_decay=0.01)
@@ -221,13 +223,13 @@ def plain(recipe: Recipe) -> Steps:
     models = networks(recipe)
     entropy = nn.functional.cross_entropy
 
-    def masked_lm(inputs: Inputs, network: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+    def masked_lm(inputs: Batch, network: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
         chosen_BL = inputs.masked_BL == MASK
         labels_BL = inputs.ids_BL.masked_fill(~chosen_BL, -100)
         logits_BLV = network(inputs.masked_BL, attention_mask=inputs.attention_BL).logits
         return logits_BLV, entropy(logits_BLV.flatten(0, 1), labels_BL.flatten())
 
-    def rtd(inputs: Inputs) -> torch.Tensor:
+    def rtd(inputs: Batch) -> torch.Tensor:
         discriminator, generator = models
         logits_BLV, generator_loss = masked_lm(inputs, generator)
         with torch.no_grad():

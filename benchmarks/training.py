@@ -18,15 +18,15 @@ import torch
 
 from electrify.batches.loader import Batches
 from electrify.models.pair import Vocabulary
-from electrify.models.rtd import metrics
+from electrify.objectives.objective import build_objective
 from electrify.recipes import schema
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.store import Shards
 from electrify.training.checkpoint import Policy, Writer, snapshot
-from electrify.training.objective import build_objective, masking_of, on, totals, vocabulary_of
+from electrify.training.data import masking_of, to_device, vocabulary_of
 from electrify.training.optim import build_optimizer
 from electrify.training.state import model_tensors, optimizer_tensors
-from electrify.training.update import update
+from electrify.training.update import accumulate, apply_update
 
 CADENCE = 15 * 60
 ROUNDS = 5
@@ -35,7 +35,7 @@ ROUNDS = 5
 def save_cost() -> None:
     """The cost of saving electra-small."""
     recipe = schema.load("electra-small")
-    model = build_objective(recipe, Vocabulary(30_522, 0, 101, 102)).model
+    model = build_objective(recipe, Vocabulary(30_522, 0, 101, 102))
     optimizer = build_optimizer(model, recipe.optimizer)
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 1e-3)
@@ -72,16 +72,17 @@ def memory_growth(shards: Path) -> None:
     """Memory after 200 and after 1,200 steps of a small pair, a save every 50."""
     recipe = schema.load("tiny")
     tokenizer = tokenizers.load(shards / "tokenizer")
-    model = build_objective(recipe, vocabulary_of(tokenizer)).model.train()
+    model = build_objective(recipe, vocabulary_of(tokenizer)).train()
     optimizer = build_optimizer(model, recipe.optimizer)
     batches = Batches(Shards(shards), tokenizer, masking_of(recipe), 4, 0)
-    tensors = on(torch.device("cpu"))
+    tensors = to_device(torch.device("cpu"))
     with tempfile.TemporaryDirectory() as folder:
         writer = Writer(Path(folder), Policy())
         for step in range(1_200):
             batch = batches[step]
-            done = update(model, optimizer, [tensors(batch)], totals(batch), 1e-4, 1.0)
-            metrics(done.sums)
+            done = accumulate(model, optimizer, [tensors(batch)], batch.totals(), 1.0)
+            apply_update(optimizer, 1e-4)
+            model.metrics(done.sums)
             if step % 50 == 0:
                 writer.save(
                     lambda step=step: snapshot(

@@ -20,13 +20,14 @@ import transformers
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe, tiny_tokenizer
 from torch import Tensor, nn
 
+from electrify.batches.batch import Batch
 from electrify.errors import UserError
 from electrify.models.export import ENCODER, encoder_alone, export
 from electrify.models.gather import flat_rows, head_only_on
-from electrify.models.inputs import Inputs, call, totals_of
+from electrify.models.inputs import call
 from electrify.models.pair import ARCHITECTURES, Pair, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights, replaced_logits
 from electrify.models.sharing import shared_parameters
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights, replaced_logits
 from electrify.recipes.schema import Sharing
 
 TABLE = Path(__file__).with_suffix(".md")
@@ -121,7 +122,7 @@ def model_of(pair: Pair) -> ReplacedTokenDetection:
 
 
 @torch.no_grad()
-def gathered_difference(generator: nn.Module, inputs: Inputs) -> float:
+def gathered_difference(generator: nn.Module, inputs: Batch) -> float:
     """How far the head on the slots alone is from the head on all tokens."""
     generator.eval()
     rows_M = flat_rows(inputs.positions_BN, inputs.ids_BL.shape[1])
@@ -132,7 +133,7 @@ def gathered_difference(generator: nn.Module, inputs: Inputs) -> float:
     return float((gathered_MV - full_MV).abs().max())
 
 
-def stray_and_missing(model: ReplacedTokenDetection, inputs: Inputs) -> tuple[list[str], list[str]]:
+def stray_and_missing(model: ReplacedTokenDetection, inputs: Batch) -> tuple[list[str], list[str]]:
     """Whose gradient is not the sum of what its own networks' losses give, and who has none."""
     both = gradients(model, inputs, Weights())
     by_loss = {
@@ -161,12 +162,12 @@ def stray_and_missing(model: ReplacedTokenDetection, inputs: Inputs) -> tuple[li
     return stray, missing
 
 
-def gradients(model: ReplacedTokenDetection, inputs: Inputs, weights: Weights) -> dict[str, Tensor]:
+def gradients(model: ReplacedTokenDetection, inputs: Batch, weights: Weights) -> dict[str, Tensor]:
     """The gradient of every parameter for some weights of the losses, 0 where there is none."""
     model.train().zero_grad(set_to_none=True)
     model.weights = weights
     torch.manual_seed(0)
-    model(inputs, totals_of(inputs))[0].backward()
+    model(inputs, inputs.totals())[0].backward()
     return {
         name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         for name, parameter in model.named_parameters()
@@ -192,19 +193,19 @@ def lone_tables(pair: Pair) -> list[str]:
     return list(dict.fromkeys(tables))
 
 
-def shrinking(architecture: str, inputs: Inputs, errors: list[str]) -> Iterator[str]:
+def shrinking(architecture: str, inputs: Batch, errors: list[str]) -> Iterator[str]:
     """Whether half the width and half the depth run and leave the word table tied."""
     for by in ("width", "depth"):
         with asking(f"half the {by}", errors):
             pair = build_pair(tiny_recipe(architecture, **{by: 0.5}), VOCABULARY)
-            model_of(pair)(inputs, totals_of(inputs))[0].backward()
+            model_of(pair)(inputs, inputs.totals())[0].backward()
             words = [network.get_input_embeddings().weight for network in pair[:2]]
             apart = dict.fromkeys(note.partition(":")[0].split(".")[-2] for note in pair.notes)
             if words[0] is words[1]:
                 yield f"{by} (apart: {', '.join(apart)})" if apart else by
 
 
-def check_disentangled(architecture: str, inputs: Inputs) -> None:
+def check_disentangled(architecture: str, inputs: Batch) -> None:
     """Raise unless a table with a difference starts as the generator's and learns alone."""
     pair, plain = (
         build_pair(tiny_recipe(architecture, Sharing(kind)), VOCABULARY)
@@ -230,7 +231,7 @@ def check_disentangled(architecture: str, inputs: Inputs) -> None:
 
 
 @torch.no_grad()
-def padding_difference(discriminator: nn.Module, inputs: Inputs) -> float:
+def padding_difference(discriminator: nn.Module, inputs: Batch) -> float:
     """How much the logits of real tokens change when more padding follows."""
     extra_BL = torch.zeros(len(inputs.ids_BL), MORE_PADDING, dtype=torch.long)
     names = ("ids_BL", "attention_BL", "types_BL")

@@ -108,7 +108,7 @@ def test_an_unfinished_job_is_not_continued_with_other_settings(
     def killed(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("electrify.finetuning.fit.train_to_the_end", killed)
+    monkeypatch.setattr("electrify.finetuning.fit.train", killed)
     with pytest.raises(KeyboardInterrupt):
         glue(settings(encoder_folder, glue_folder, out, seeds=1))
     monkeypatch.undo()

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.one_update import update
 from transformers import ElectraConfig, ElectraModel
 
 from electrify.finetuning.head import Classifier, Labelled, examples_of
 from electrify.training.layers import layer_scale
 from electrify.training.optim import ElectraAdam, parameter_groups
 from electrify.training.schedule import factor
-from electrify.training.update import update
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FACTS = json.loads((GOLDEN / "finetune_cls.json").read_text())

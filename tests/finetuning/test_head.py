@@ -8,13 +8,13 @@ import pytest
 import torch
 from tests.models.test_architectures import EACH
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
+from tests.one_update import update
 from transformers import ElectraConfig, ElectraModel
 
 from electrify.finetuning.head import Classifier, Labelled, examples_of
 from electrify.models.pair import build_pair
 from electrify.training.layers import layer_scale
 from electrify.training.optim import ElectraAdam, parameter_groups
-from electrify.training.update import update
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
 

@@ -14,7 +14,7 @@ from electrify.finetuning.options import Fit
 from electrify.finetuning.presets import PRESETS, plan
 from electrify.finetuning.tagging import Tagger
 from electrify.finetuning.tasks import TASKS
-from electrify.training import precision, resume
+from electrify.training import loop, precision
 from electrify.training.layers import layer_scale
 
 SMALL, BASE, LARGE = 256, 768, 1024
@@ -91,11 +91,11 @@ def test_the_rate_of_a_fit_is_the_official_one_with_a_float_warm_up(monkeypatch)
     batch = namedtuple("Batch", "numbers_B2")
     seen = {}
 
-    def watching(run, checkpoints, cadence, start):
-        seen["rates"] = [run.rate(step) for step in range(cadence.steps)]
+    def watching(run, start):
+        seen["rates"] = [run.schedule(step) for step in range(run.cadence.steps)]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fitting, "train_to_the_end", watching)
+    monkeypatch.setattr(fitting, "train", watching)
     with pytest.raises(KeyboardInterrupt):
         fit(
             Recorder(),
@@ -123,7 +123,7 @@ class Undefined(Recorder):
 
 def test_without_a_folder_there_is_no_checkpoint_to_go_back_to(monkeypatch):
     """Not even one that somebody else left in the working directory."""
-    monkeypatch.setattr(resume, "restore", lambda *what: pytest.fail("looked for a checkpoint"))
+    monkeypatch.setattr(loop, "restore", lambda *what: pytest.fail("looked for a checkpoint"))
     batch = namedtuple("Batch", "numbers_B2")
     with pytest.raises(GuardError):
         fit(
@@ -139,7 +139,7 @@ def test_without_a_folder_there_is_no_checkpoint_to_go_back_to(monkeypatch):
 def test_a_precision_that_the_machine_emulates_is_named_once(monkeypatch, capsys):
     speeds = {"float32": 1e11, "bf16": 2e9}
     monkeypatch.setattr(precision, "matmul_speed", lambda name, *what: speeds[name])
-    monkeypatch.setattr(fitting, "train_to_the_end", lambda *what: 1 / 0)
+    monkeypatch.setattr(fitting, "train", lambda *what: 1 / 0)
     for asked in ("float32", "bf16", "bf16"):
         with pytest.raises(ZeroDivisionError):
             fit(Recorder(), [1], lambda numbers: None, Fit(precision=asked), seed=0, device="cpu")

@@ -45,7 +45,7 @@ class Seen:
     def scales(self):
         """The share of the rate by part of the encoder; parts must be of one mind."""
         parts = {"embeddings": set(), "layer.0.": set(), "layer.1.": set(), "classifier": set()}
-        for group in self.run.optimizer.param_groups:
+        for group in self.run.stepper.optimizer.param_groups:
             for name in group["names"]:
                 next(found for part, found in parts.items() if part in name).add(group["scale"])
         return [value for found in parts.values() for value in sorted(found)]
@@ -54,7 +54,7 @@ class Seen:
     def decayed(self):
         """Weight decay of matrices, and of the rest."""
         found = {True: set(), False: set()}
-        for group in self.run.optimizer.param_groups:
+        for group in self.run.stepper.optimizer.param_groups:
             for parameter in group["params"]:
                 found[parameter.ndim > 1].add(group["weight_decay"])
         return found[True], found[False]
@@ -62,8 +62,8 @@ class Seen:
     @property
     def losses_summed(self):
         """How many examples' losses the loss of the first batch is the sum of; 1 is a mean."""
-        batch, model = self.run.task.batches[0], self.run.model.eval()
-        tensors, totals = self.run.task.tensors(batch), self.run.task.totals(batch)
+        batch, model = self.run.stepper.task.batches[0], self.run.stepper.model.eval()
+        tensors, totals = self.run.stepper.task.tensors(batch), batch.totals()
         with torch.no_grad():
             loss, _ = model(tensors, totals)
             mean = torch.nn.functional.cross_entropy(model.logits(tensors), tensors.labels_B)
@@ -71,14 +71,14 @@ class Seen:
 
     @property
     def labels(self):
-        rows = fitting.Numbers(np.arange(LIMIT))
-        return self.run.task.tensors(rows).labels_B.tolist()
+        rows = fitting.Numbers(np.arange(LIMIT), np.ones(LIMIT))
+        return self.run.stepper.task.tensors(rows).labels_B.tolist()
 
     @property
     def pairs(self):
         """The tokens of both texts of every training row."""
-        numbers = np.arange(len(self.run.task.batches.lengths))
-        batch = self.run.task.tensors(fitting.Numbers(numbers))
+        numbers = np.arange(len(self.run.stepper.task.batches.lengths))
+        batch = self.run.stepper.task.tensors(fitting.Numbers(numbers, numbers))
         found = []
         for ids, types, real in zip(batch.ids_BL, batch.types_BL, batch.attention_BL, strict=True):
             first, second = ids[(types == 0) & (real == 1)], ids[(types == 1) & (real == 1)]
@@ -97,8 +97,8 @@ def see(encoder_folder, glue_folder, tmp_path, monkeypatch):
     def see(task="rte", runs=1, **changes) -> Seen:
         seen = Seen(None, 0, [], tmp_path / "glue")
 
-        def no_training(run, checkpoints, cadence, start):
-            seen.run, seen.steps = run, cadence.steps
+        def no_training(run, start):
+            seen.run, seen.steps = run, run.cadence.steps
             run.writer.close()
             return SimpleNamespace(why="")
 
@@ -106,7 +106,7 @@ def see(encoder_folder, glue_folder, tmp_path, monkeypatch):
             seen.tasks.append(job.task)
             return jobs.run_job(job, told)
 
-        monkeypatch.setattr(fitting, "train_to_the_end", no_training)
+        monkeypatch.setattr(fitting, "train", no_training)
         monkeypatch.setattr(commands, "run_job", noted)
         monkeypatch.setitem(PRESETS, "paper", replace(PRESETS["paper"], **changes))
         where = {"model": str(encoder_folder), "data": glue_folder, "out": seen.out}
@@ -124,8 +124,8 @@ HALVES = {"small": 0.5, "base": 1.0, "large": 1.0}
 CASES = [
     ("seeds", 2, {"runs": 0}, lambda seen: seen.tasks, ["rte"] * 2),
     ("seeds", 3, {"runs": 0}, lambda seen: seen.tasks, ["rte"] * 3),
-    ("rates", RATES, {}, lambda seen: seen.run.rate(5), 1e-3 * 0.5),
-    ("task_rates", {"rte": 2e-5}, {}, lambda seen: seen.run.rate(5), 2e-5 * 0.5),
+    ("rates", RATES, {}, lambda seen: seen.run.schedule(5), 1e-3 * 0.5),
+    ("task_rates", {"rte": 2e-5}, {}, lambda seen: seen.run.schedule(5), 2e-5 * 0.5),
     ("task_epochs", {"rte": 2.0}, {}, lambda seen: seen.steps, 2),
     ("task_epochs", {}, {}, lambda seen: seen.steps, 10),
     ("decays", HALVES, {}, lambda seen: seen.scales, [0.125, 0.25, 0.5, 1]),
@@ -133,15 +133,15 @@ CASES = [
     ("fit", replace(PAPER, layers="official"), {}, lambda s: s.scales, [0.4096, 0.512, 0.64, 1]),
     ("fit", replace(PAPER, weight_decay=0.0), {}, lambda seen: seen.decayed, ({0.0}, {0.0})),
     ("fit", replace(PAPER, weight_decay=0.3), {}, lambda seen: seen.decayed, ({0.3}, {0.0})),
-    ("fit", replace(PAPER, clip=0.5), {}, lambda seen: seen.run.clip, 0.5),
-    ("fit", replace(PAPER, warmup=0.5), {}, lambda seen: seen.run.rate(2), 3e-4 * 0.4 * 0.8),
-    ("fit", replace(PAPER, schedule="constant"), {}, lambda seen: seen.run.rate(9), 3e-4),
-    ("fit", replace(PAPER, schedule="linear"), {}, lambda seen: seen.run.rate(4), 3e-4 * 6 / 9),
+    ("fit", replace(PAPER, clip=0.5), {}, lambda seen: seen.run.stepper.clip, 0.5),
+    ("fit", replace(PAPER, warmup=0.5), {}, lambda seen: seen.run.schedule(2), 3e-4 * 0.4 * 0.8),
+    ("fit", replace(PAPER, schedule="constant"), {}, lambda seen: seen.run.schedule(9), 3e-4),
+    ("fit", replace(PAPER, schedule="linear"), {}, lambda seen: seen.run.schedule(4), 3e-4 * 6 / 9),
     ("fit", replace(PAPER, batch_size=8), {}, lambda seen: seen.steps, 30),
     ("fit", replace(PAPER, optimizer="adamw"), {}, lambda s: type(s.run.optimizer).__name__, "AdamW"),
-    ("fit", PAPER, {}, lambda seen: type(seen.run.optimizer).__name__, "ElectraAdam"),
-    ("head", "official", {}, lambda seen: type(seen.run.model).__name__, "Classifier"),
-    ("head", "own", {}, lambda seen: type(seen.run.model).__name__, "OwnHead"),
+    ("fit", PAPER, {}, lambda seen: type(seen.run.stepper.optimizer).__name__, "ElectraAdam"),
+    ("head", "official", {}, lambda seen: type(seen.run.stepper.model).__name__, "Classifier"),
+    ("head", "own", {}, lambda seen: type(seen.run.stepper.model).__name__, "OwnHead"),
     ("reduction", "mean", {}, lambda seen: seen.losses_summed, 1),
     ("reduction", "sum", {}, lambda seen: seen.losses_summed, LIMIT),
     ("score_scale", 5.0, {"task": "stsb"}, lambda seen: set(seen.labels), {0.0, 1.0}),
@@ -203,7 +203,7 @@ def test_a_chained_task_starts_from_the_weights_of_the_other(see):
 
     seen = see("rte", chains={"rte": "mnli"})
     before = load_file(seen.out / "jobs/mnli-0/model.safetensors")
-    mine = dict(seen.run.model.named_parameters())
+    mine = dict(seen.run.stepper.model.named_parameters())
     assert all((mine[n] == before[n]).all() for n in before if n.startswith("body."))
 
 

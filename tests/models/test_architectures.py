@@ -20,9 +20,8 @@ from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch import nn
 
 from electrify.errors import UserError
-from electrify.models.inputs import totals_of
 from electrify.models.pair import ARCHITECTURES, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 
 # Vision-language models: their text tower alone has no configuration of its own.
 NOT_TEXT = {"modernvbert", "ultravbert"}
@@ -50,7 +49,7 @@ def test_there_are_enough_of_them():
 def test_one_step_runs(architecture):
     pair = build_pair(tiny_recipe(architecture), VOCABULARY)
     inputs = tiny_inputs(padding=5)
-    loss, sums = model_of(pair).train()(inputs, totals_of(inputs))
+    loss, sums = model_of(pair).train()(inputs, inputs.totals())
     loss.backward()
     assert torch.isfinite(loss)
     assert sums["tokens"] == inputs.attention_BL.sum()

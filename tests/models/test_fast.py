@@ -14,10 +14,9 @@ from torch import nn
 from electrify.models import attention
 from electrify.models.attention import Attended
 from electrify.models.dropout import QuickDropout, coins, draw_seed
-from electrify.models.fast import quicken
-from electrify.models.inputs import totals_of
+from electrify.models.fast import enable_fast_path
+from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import Recipe, Run
-from electrify.training.objective import build_objective
 
 
 def short(architecture: str) -> Recipe:
@@ -36,9 +35,9 @@ def dropping(architecture: str) -> Recipe:
 
 
 def losses_and_gradients(objective, inputs):
-    loss, _ = objective.model(inputs, totals_of(inputs))
+    loss, _ = objective(inputs, inputs.totals())
     loss.backward()
-    norm = sum(float(p.grad.norm()) for p in objective.model.parameters() if p.grad is not None)
+    norm = sum(float(p.grad.norm()) for p in objective.parameters() if p.grad is not None)
     return float(loss.detach()), norm
 
 
@@ -48,7 +47,7 @@ def test_without_dropout_losses_and_gradients_are_those_of_the_plain_path(archit
     found = []
     for fast in (True, False):
         objective = build_objective(short(architecture), VOCABULARY, fast=fast)
-        objective.model.eval()
+        objective.eval()
         found.append(losses_and_gradients(objective, inputs))
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
@@ -60,9 +59,9 @@ def test_with_dropout_every_architecture_runs_where_it_ran_before(architecture, 
 
     def step(fast: bool) -> None:
         objective = build_objective(dropping(architecture), VOCABULARY, fast=fast)
-        objective.model.train()
+        objective.train()
         with torch.autocast("cpu", torch.bfloat16, enabled=sixteen_bits):
-            loss, _ = objective.model(inputs, totals_of(inputs))
+            loss, _ = objective(inputs, inputs.totals())
         loss.backward()
         assert loss.isfinite()
 
@@ -79,11 +78,11 @@ def test_with_dropout_the_mean_of_many_losses_is_that_of_the_plain_path(architec
     inputs, means, deviations = tiny_inputs(padding=6), [], []
     for fast in (True, False):
         objective = build_objective(dropping(architecture), VOCABULARY, fast=fast)
-        objective.model.train()
-        assert any(isinstance(m, QuickDropout) for m in objective.model.modules()) is fast
+        objective.train()
+        assert any(isinstance(m, QuickDropout) for m in objective.modules()) is fast
         torch.manual_seed(1)
         with torch.no_grad():
-            losses = [float(objective.model(inputs, totals_of(inputs))[0]) for _ in range(200)]
+            losses = [float(objective(inputs, inputs.totals())[0]) for _ in range(200)]
         drawn = torch.tensor(losses)
         means.append(float(drawn.mean()))
         deviations.append(float(drawn.std()))
@@ -200,7 +199,7 @@ def test_activations_that_are_computed_twice_are_dropped_alike():
     inputs, found = tiny_inputs(padding=6), []
     for twice in (False, True):
         objective = build_objective(dropping("bert"), VOCABULARY)
-        objective.model.train()
+        objective.train()
         if twice:
             for network in objective.networks.values():
                 network.gradient_checkpointing_enable()
@@ -220,7 +219,7 @@ def test_what_is_saved_is_plain(tmp_path):
 
 def test_a_network_in_evaluation_stays_in_it():
     network = build_objective(dropping("bert"), VOCABULARY, fast=False).networks["discriminator"]
-    quicken(network.eval())
+    enable_fast_path(network.eval())
     assert not any(module.training for module in network.modules())
 
 
@@ -230,5 +229,5 @@ def test_other_kinds_of_dropout_stay_as_they_are():
 
     network = nn.Module()
     network.drop, network.config = Mine(0.1), type("C", (), {"_attn_implementation": "eager"})()
-    quicken(network)
+    enable_fast_path(network)
     assert type(network.drop) is Mine

@@ -9,11 +9,11 @@ import torch
 from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs, tiny_recipe
 
 from electrify.errors import UserError
-from electrify.models.initialise import start_at_frequencies
+from electrify.models.initialise import start_at_counts
 from electrify.models.inputs import call
 from electrify.models.pair import Vocabulary, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights, replaced_logits
 from electrify.models.sharing import PROJECTIONS
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights, replaced_logits
 from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, load
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -114,10 +114,9 @@ def test_projections_of_other_architectures_are_glorot_too(architecture):
 def test_heads_can_start_at_the_frequencies(architecture):
     """Then an untrained pair guesses as well as one can without looking."""
     pair = build_pair(tiny_recipe(architecture), VOCABULARY)
-    networks = {"discriminator": pair.discriminator, "generator": pair.generator}
     counts = torch.zeros(VOCABULARY.size, dtype=torch.long)
     counts[5:20] = 100
-    start_at_frequencies(networks, counts, 0.15)
+    ReplacedTokenDetection(pair.generator, pair.discriminator).start_at_frequencies(counts, 0.15)
     inputs = tiny_inputs()
     said = call(pair.generator.eval(), inputs.masked_BL, inputs).logits.softmax(-1)
     assert said[..., 5:20].sum(-1).min() > 0.9
@@ -132,4 +131,4 @@ def test_a_head_without_bias_cannot():
     recipe = Recipe(Discriminator("modernbert", fields), run=Run(init="huggingface"))
     pair = build_pair(recipe, VOCABULARY)
     with pytest.raises(UserError, match="no bias to start at"):
-        start_at_frequencies({"generator": pair.generator}, torch.ones(VOCABULARY.size), 0.15)
+        start_at_counts(pair.generator, "generator", torch.ones(VOCABULARY.size))

@@ -6,9 +6,8 @@ from tests.models.test_architectures import EACH
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch import nn
 
-from electrify.models.inputs import totals_of
 from electrify.models.pair import Vocabulary, build_pair, generator_config
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.recipes.schema import load
 
 SIZES = {  # width, heads, feed-forward, layers and width of the tables of the official generators
@@ -71,6 +70,6 @@ def test_the_row_of_padding_learns(architecture):
     ids[:, 5] = VOCABULARY.pad
     positions = inputs.positions_BN.clone().fill_(7)  # elsewhere
     inputs = inputs._replace(ids_BL=ids, positions_BN=positions)
-    model(inputs, totals_of(inputs))[0].backward()
+    model(inputs, inputs.totals())[0].backward()
     words = pair.discriminator.get_input_embeddings().weight
     assert words.grad[VOCABULARY.pad].abs().sum() > 0

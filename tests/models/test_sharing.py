@@ -9,10 +9,11 @@ from safetensors.torch import load_model, save_model
 from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs, tiny_recipe
 from torch import distributed, nn
 
-from electrify.models.inputs import Inputs, call, totals_of
+from electrify.batches.batch import Batch
+from electrify.models.inputs import call
 from electrify.models.pair import build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
 from electrify.models.sharing import DisentangledEmbedding, shared_parameters
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
 from electrify.training.optim import ElectraAdam, clip, parameter_groups
 
@@ -110,9 +111,9 @@ def test_ties_survive_copying_and_moving(change):
     assert tied(change(model))
 
 
-def one_update(model: nn.Module, inputs: Inputs, scale: float, losses: nn.Module) -> None:
+def one_update(model: nn.Module, inputs: Batch, scale: float, losses: nn.Module) -> None:
     """As training/update.py, but for the wrapper of the model and the number of processes."""
-    (losses(inputs, totals_of(tiny_inputs(rows=4, padding=7)))[0] * scale).backward()
+    (losses(inputs, tiny_inputs(rows=4, padding=7).totals())[0] * scale).backward()
     clip(model.parameters(), 1.0)
     ElectraAdam(parameter_groups(model, 1e-3, 0.01), lr=1e-3).step()
 
@@ -126,7 +127,7 @@ def one_of_two(rank: int, folder: Path) -> None:
     _, model = pair_and_model(electra(Sharing()))
     wrapped = nn.parallel.DistributedDataParallel(model.eval())
     assert tied(wrapped.module)
-    half = Inputs(*(t[2 * rank : 2 * rank + 2] for t in tiny_inputs(rows=4, padding=7)))
+    half = Batch(*(t[2 * rank : 2 * rank + 2] for t in tiny_inputs(rows=4, padding=7)))
     one_update(model, half, 2.0, wrapped)
     assert tied(wrapped.module)
     torch.save(model.state_dict(), folder / f"{rank}.pt")
@@ -150,7 +151,7 @@ def test_ties_and_gradients_survive_compiling():
     found = []
     for wrap in (lambda m: m, lambda m: torch.compile(m, backend="aot_eager")):
         _, model = pair_and_model(electra(Sharing()))
-        loss = wrap(model.eval())(inputs, totals_of(inputs))[0]
+        loss = wrap(model.eval())(inputs, inputs.totals())[0]
         loss.backward()
         assert tied(model)
         found.append([loss, *(parameter.grad for parameter in model.parameters())])
@@ -175,7 +176,7 @@ def test_gdes_sends_no_gradient_of_the_discriminator_to_the_generators_table():
     assert isinstance(table, DisentangledEmbedding)
     inputs = tiny_inputs()
     model.weights = Weights(generator=0.0)
-    model(inputs, totals_of(inputs))[0].backward()
+    model(inputs, inputs.totals())[0].backward()
     base = pair.generator.get_input_embeddings().weight
     assert base.grad is None or base.grad.abs().sum() == 0
     assert table.delta.grad.abs().sum() > 0
@@ -190,7 +191,7 @@ def test_only_the_discriminator_learns_from_its_loss():
     pair, model = pair_and_model(electra(Sharing()))
     model.weights = Weights(generator=0.0)
     inputs = tiny_inputs()
-    model(inputs, totals_of(inputs))[0].backward()
+    model(inputs, inputs.totals())[0].backward()
     shared = {id(p) for p in pair.discriminator.parameters()}
     own = [p for p in pair.generator.parameters() if id(p) not in shared]
     assert all(p.grad is None or p.grad.abs().sum() == 0 for p in own)
@@ -226,4 +227,4 @@ def test_albert_may_share_its_projection_or_its_encoder(sharing):
     assert bool(layers) == sharing.encoder
     assert pair.notes == []
     inputs = tiny_inputs()
-    model(inputs, totals_of(inputs))[0].backward()
+    model(inputs, inputs.totals())[0].backward()

@@ -3,7 +3,7 @@
 import torch
 from transformers import CONFIG_MAPPING
 
-from electrify.models.inputs import Inputs
+from electrify.batches.batch import Batch
 from electrify.models.pair import FEED_FORWARD, TABLE_WIDTH, Vocabulary
 from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
 from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary
@@ -54,7 +54,7 @@ def tiny_recipe(architecture: str, sharing: Sharing | None = None, **generator: 
     )
 
 
-def tiny_inputs(rows: int = 3, length: int = 32, slots: int = 4, padding: int = 0) -> Inputs:
+def tiny_inputs(rows: int = 3, length: int = 32, slots: int = 4, padding: int = 0) -> Batch:
     """Random tokens with some slots; the last `padding` tokens of the last row are padding."""
     draw = torch.Generator().manual_seed(0)
     ids = torch.randint(5, VOCABULARY.size, (rows, length), generator=draw)
@@ -65,7 +65,7 @@ def tiny_inputs(rows: int = 3, length: int = 32, slots: int = 4, padding: int = 
         ids[-1, -padding - 1] = VOCABULARY.sep
     most = length - padding - 3
     positions = torch.stack([torch.randperm(most, generator=draw)[:slots] + 1 for _ in range(rows)])
-    return Inputs(
+    return Batch(
         ids,
         ids.scatter(1, positions, MASK),
         attention,

@@ -63,10 +63,10 @@ def test_a_copy_is_the_same_recipe_and_nothing_is_overwritten(said, tmp_path):
 def test_check_says_ok_with_sizes(said):
     assert said("check", "electra-small").splitlines() == [
         "electra-small: OK",
-        "  parameters with 30,522 tokens: generator 4,620,026, discriminator 13,549,057, "
+        "  parameters with 30,522 tokens: discriminator 13,549,057, generator 4,620,026, "
         "trained in all 14,196,219",
     ]
-    assert said("check", "bert-small").endswith("masked-lm 13,546,682\n")
+    assert said("check", "bert-small").endswith("model 13,546,682\n")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch.utils.flop_counter import FlopCounterMode
 
 from electrify.batches.masking import most_slots
-from electrify.models.inputs import totals_of
 from electrify.models.pair import ARCHITECTURES, Vocabulary, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.objectives.mlm import MaskedLanguageModel
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.planning.flops import (
     INEXACT,
     Shape,
@@ -28,12 +28,13 @@ def shape(width: int, layers: int, tables: int | None = None) -> Shape:
     return Shape(width, layers, max(1, width // 64), 4 * width, tables or width, 30_522)
 
 
+ROLES = {**ReplacedTokenDetection.roles, **MaskedLanguageModel.roles}
 SMALL, SMALL_GENERATOR = shape(256, 12, 128), shape(64, 12, 128)
 
 # What google-research/electra flops_computation.py prints: network(s), batch, length, steps, FLOPs.
 PUBLISHED = {
-    "bert_base": ({"masked-lm": shape(768, 12)}, 256, 512, 1e6, 6.428335104e19),
-    "bert_large": ({"masked-lm": shape(1024, 24)}, 256, 512, 1e6, 1.91720905883648e20),
+    "bert_base": ({"model": shape(768, 12)}, 256, 512, 1e6, 6.428335104e19),
+    "bert_large": ({"model": shape(1024, 24)}, 256, 512, 1e6, 1.91720905883648e20),
     "electra_400k": (
         {"discriminator": shape(1024, 24), "generator": shape(256, 24, 1024)},
         *(2048, 512, 4e5, 7.117606040895488e20),
@@ -46,7 +47,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_papers_counting_gives_the_numbers_of_its_script(name):
     shapes, batch, length, steps, published = PUBLISHED[name]
-    assert steps * paper_flops_per_step(shapes, batch, length) == pytest.approx(
+    assert steps * paper_flops_per_step(shapes, ROLES, batch, length) == pytest.approx(
         published, rel=1e-14
     )
 
@@ -64,9 +65,9 @@ OF_RECIPES = {
 @pytest.mark.parametrize("name", OF_RECIPES)
 def test_recipes_cost_what_the_paper_says(name):
     recipe = load(name)
-    networks = sketch(recipe, Vocabulary(30_522, 0, 101, 102)).networks
-    shapes = {role: shape_of(network) for role, network in networks.items()}
-    step = paper_flops_per_step(shapes, recipe.run.batch_size, recipe.run.length)
+    objective = sketch(recipe, Vocabulary(30_522, 0, 101, 102))
+    shapes = {role: shape_of(network) for role, network in objective.networks.items()}
+    step = paper_flops_per_step(shapes, objective.roles, recipe.run.batch_size, recipe.run.length)
     assert step * recipe.run.steps == pytest.approx(OF_RECIPES[name], rel=1e-14)
 
 
@@ -98,10 +99,9 @@ def counted_and_ours(architecture: str, **fields: object) -> tuple[int, int]:
     model = ReplacedTokenDetection(generator, discriminator, Weights())
     inputs = tiny_inputs(ROWS, LENGTH, SLOTS)
     with FlopCounterMode(display=False) as counter:
-        loss, _ = model(inputs, totals_of(inputs))
+        loss, _ = model(inputs, inputs.totals())
         loss.backward()
-    networks = {"generator": generator, "discriminator": discriminator}
-    return counter.get_total_flops(), flops_per_step(networks, ROWS, LENGTH, SLOTS)
+    return counter.get_total_flops(), flops_per_step(model, ROWS, LENGTH, SLOTS)
 
 
 @pytest.mark.parametrize("architecture", ["electra", "bert", "modernbert", "albert"])
@@ -130,13 +130,13 @@ def test_every_architecture_that_is_not_called_inexact_is_within_a_thousandth(ar
 
 
 def test_the_slots_of_a_step_are_what_the_head_costs():
-    networks = sketch(load("electra-small"), Vocabulary(30_522, 0, 101, 102)).networks
+    objective = sketch(load("electra-small"), Vocabulary(30_522, 0, 101, 102))
     slots = most_slots(0.15, 128)
-    difference = flops_per_step(networks, 1, 128, slots) - flops_per_step(networks, 1, 128, 0)
+    difference = flops_per_step(objective, 1, 128, slots) - flops_per_step(objective, 1, 128, 0)
     assert difference == 6 * slots * (64 * 128 + 128 * 30_522)  # dense, then the table
 
 
 def test_counting_needs_no_weights():
-    networks = sketch(load("electra-large"), Vocabulary(30_522, 0, 101, 102)).networks
-    assert {p.device for p in networks["discriminator"].parameters()} == {torch.device("meta")}
-    assert flops_per_step(networks, 2048, 512, 130) > 2e15
+    objective = sketch(load("electra-large"), Vocabulary(30_522, 0, 101, 102))
+    assert {p.device for p in objective.discriminator.parameters()} == {torch.device("meta")}
+    assert flops_per_step(objective, 2048, 512, 130) > 2e15

@@ -61,7 +61,7 @@ def test_flags_change_the_recipe(planned):
 
 def test_a_masked_lm_has_one_network(planned):
     table = planned("bert-small", "--hardware", "T4")
-    assert table["parameters"]["masked-lm"]["all"] == table["parameters"]["trained"] == 13_546_682
+    assert table["parameters"]["model"]["all"] == table["parameters"]["trained"] == 13_546_682
     assert "generator" not in table["parameters"]
 
 

@@ -58,7 +58,7 @@ def test_a_discriminator_has_17_and_4_7_million_parameters():
 
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_can_be_built_and_shares_all_it_says(name):
-    assert sketch(load(name), BERT_VOCABULARY).notes == []
+    assert sketch(load(name), BERT_VOCABULARY).notes == ()
 
 
 def test_a_shared_encoder_is_trained_once():

@@ -16,7 +16,8 @@ import pytest
 from tests.training.nursery import Nursery
 
 from electrify.models.limits import FIXED
-from electrify.recipes.schema import RANGES, Recipe
+from electrify.recipes.ranges import RANGES
+from electrify.recipes.schema import Recipe
 
 HUGE = "9" * 400
 VALUES = """

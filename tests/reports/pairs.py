@@ -10,11 +10,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from electrify import config
 from electrify.models.export import export
 from electrify.models.pair import Vocabulary, build_pair
+from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import Discriminator, Recipe, Run
 from electrify.tokens.tokenizer import LoadedTokenizer, finished, from_vocabulary, load
 from electrify.training import checkpoint
+from electrify.training.data import vocabulary_of
 from electrify.training.folder import RunFolder
-from electrify.training.objective import build_objective, vocabulary_of
 from electrify.training.state import model_tensors
 
 LONGEST = 32
@@ -79,10 +80,10 @@ def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
     objective = build_objective(recipe, vocabulary_of(tokenizer))
     torch.manual_seed(1)
     with torch.no_grad():
-        for parameter in objective.model.parameters():
+        for parameter in objective.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
     folder = RunFolder(out)
-    folder.begin_or_go_on(recipe, shards, tokenizer, objective.networks, "steps", "bf16", print)
-    taken = checkpoint.snapshot(7, model_tensors(objective.model), {}, {})
+    folder.begin_or_resume(recipe, shards, tokenizer, objective.networks, "steps", "bf16", print)
+    taken = checkpoint.snapshot(7, model_tensors(objective), {}, {})
     checkpoint.write(folder.checkpoints, taken)
     return out

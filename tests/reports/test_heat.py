@@ -14,7 +14,6 @@ from transformers.models.bert import BertForTokenClassification
 from transformers.models.electra import ElectraForPreTraining
 
 from electrify.errors import UserError
-from electrify.models.inputs import totals_of
 from electrify.reports.examples import held_out
 from electrify.reports.heat import (
     Token,
@@ -319,7 +318,7 @@ def test_examples_of_a_run_are_those_it_is_evaluated_on(run):
     task = held_out(run, loaded)
     inputs = task.tensors(task.batches[0])
     with torch.no_grad():
-        _, sums = loaded.objective.model(inputs, totals_of(inputs))
+        _, sums = loaded.objective(inputs, inputs.totals())
     found, _ = examples_of_run(run, task.batch_size)
     shown = [counts(judged(tokens, Threshold(0.5))) for tokens in found]
     assert len(shown) == task.batch_size

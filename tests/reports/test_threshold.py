@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.reports.pairs import make_run
 
-from electrify.models.rtd import BINS, detection_sums, threshold_at_rate
+from electrify.objectives.detection import BINS, detection_sums, threshold_at_rate
 from electrify.reports.heat import as_json, corrupt, detect, examples_of_run, verdict
 from electrify.reports.inspect import page, summary
 from electrify.reports.pair import load_pair

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from electrify.batches.batch import Batch
 from electrify.batches.loader import Batches
 from electrify.batches.masking import Masking
-from electrify.models.initialise import start_at_frequencies
-from electrify.models.inputs import Inputs, totals_of
-from electrify.models.mlm import MaskedLanguageModel
 from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights, metrics
+from electrify.objectives.mlm import MaskedLanguageModel
+from electrify.objectives.objective import Objective
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.recipes.schema import Recipe
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.store import Shards
-from electrify.training.objective import HELD_OUT_SEED
+from electrify.training.data import VALIDATION_SEED
 from electrify.training.optim import ElectraAdam, Lamb
 from electrify.training.state import model_tensors
 
@@ -40,8 +40,7 @@ class Plain:
         )
         if objective.kind == "mlm":
             network, _ = build_masked_lm(recipe, vocabulary)
-            self.model: nn.Module = MaskedLanguageModel(network)
-            networks = {"model": network}
+            self.model: Objective = MaskedLanguageModel(network)
         else:
             pair = build_pair(recipe, vocabulary)
             weights = Weights(
@@ -53,16 +52,15 @@ class Plain:
             self.model = ReplacedTokenDetection(
                 generator=pair.generator, discriminator=pair.discriminator, weights=weights
             )
-            networks = {"discriminator": pair.discriminator, "generator": pair.generator}
         if run.output_bias == "frequencies":
             counts_V = np.zeros(self.tokenizer.vocab_size, dtype=np.int64)
             for example in Shards(shards, "train"):
                 np.add.at(counts_V, example.ids, 1)
             counts_V[[special.pad, special.cls, special.sep, special.mask]] = 0
-            start_at_frequencies(networks, torch.from_numpy(counts_V), objective.mask_rate)
+            self.model.start_at_frequencies(torch.from_numpy(counts_V), objective.mask_rate)
         self.start = {name: t.clone() for name, t in model_tensors(self.model).items()}
 
-    def batches(self, split: str) -> Iterator[Inputs]:
+    def batches(self, split: str) -> Iterator[Batch]:
         objective, run = self.recipe.objective, self.recipe.run
         examples, validation = Shards(self.data, split), split == "validation"
         batches = Batches(
@@ -76,11 +74,11 @@ class Plain:
                 whole_words=objective.whole_words,
             ),
             batch_size=min(run.batch_size, len(examples)),
-            seed=HELD_OUT_SEED if validation else run.seed,
+            seed=VALIDATION_SEED if validation else run.seed,
             shuffled=not validation,
         )
         for number in range(run.eval_batches if validation else run.steps):
-            yield Inputs(*map(torch.from_numpy, batches[number]))
+            yield Batch(*map(torch.from_numpy, batches[number]))
 
     def optimizer(self) -> torch.optim.Optimizer:
         settings = self.recipe.optimizer
@@ -111,7 +109,7 @@ class Plain:
         self.model.train()
         for step, inputs in enumerate(self.batches("train")):
             optimizer.zero_grad()
-            loss, _ = self.model(inputs, totals_of(inputs))
+            loss, _ = self.model(inputs, inputs.totals())
             loss.backward()
             gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
             norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
@@ -125,5 +123,7 @@ class Plain:
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         self.model.eval()
-        found = [self.model(inputs, totals_of(inputs))[1] for inputs in self.batches("validation")]
-        return metrics({name: sum(one[name] for one in found) for name in found[0]}, len(found))
+        found = [self.model(inputs, inputs.totals())[1] for inputs in self.batches("validation")]
+        return self.model.metrics(
+            {name: sum(one[name] for one in found) for name in found[0]}, len(found)
+        )

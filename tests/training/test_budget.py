@@ -1,6 +1,7 @@
 """A time becomes steps: on a clock that moves only when something is done."""
 
 from dataclasses import replace
+from math import nan
 from types import SimpleNamespace
 
 import pytest
@@ -12,59 +13,63 @@ from electrify.recipes.schema import Recipe, load
 from electrify.training import budget
 from electrify.training.budget import OVERHEAD, cause_of_few_steps, fit_to_budget
 from electrify.training.precision import Choice, chosen
+from electrify.training.training import Stepper, Validation
+from electrify.training.update import Gradient
 
 FREE = Choice("float32", "float32", "")
 EMULATED = chosen("bf16", {"float32": 70e9, "bf16": 1.6e9})
 
 
+class Timed(Stepper):
+    """A stepper whose steps take so many seconds, the first two more."""
+
+    def accumulate(self, step: int, batch: str) -> Gradient:
+        assert batch == f"batch {step}"
+        self.model.now += self.model.step * (5 if step < 2 else 1)
+        self.model.taken.append(step)
+        return Gradient(1.0, nan if step == 3 else 1.0, {})
+
+    def apply(self, lr: float, move: bool) -> None:
+        assert lr == 0
+        assert move is (self.model.taken[-1] != 3), "weights would be lost"
+
+
 @pytest.fixture
 def made_of(monkeypatch):
-    """A run whose steps and measurements take so many seconds."""
+    """A stepper whose steps and evaluations take so many seconds, and what happens to it."""
 
     def make(step: float, evaluation: float = 0.0, asked_to_stop_at: int = -1, choice=FREE):
-        now, taken = 0.0, []
+        seen = SimpleNamespace(now=0.0, step=step, taken=[], loaded=[], warned=[])
 
-        def one_gradient(run, number, batch, may_move):
-            nonlocal now
-            assert batch == f"batch {number}"
-            assert may_move(1.0, 1.0)
-            assert not may_move(1.0, float("nan")), "weights would be lost"
-            now += step * (5 if number < 2 else 1)
-            taken.append(number)
+        def validate(*what, most):
+            seen.now += evaluation
 
-        def evaluate(*what):
-            nonlocal now
-            now += evaluation
-
-        monkeypatch.setattr(budget, "one_gradient", one_gradient)
-        monkeypatch.setattr(budget, "evaluate", evaluate)
-        monkeypatch.setattr(budget, "held_out_micro_batches", lambda run, task: iter([]))
-        monkeypatch.setattr(budget.time, "monotonic", lambda: now)
-        stop = lambda run: "SIGINT" if len(taken) == asked_to_stop_at else ""  # noqa: E731
-        monkeypatch.setattr(budget, "reason_to_stop", stop)
+        monkeypatch.setattr(budget, "validate", validate)
+        monkeypatch.setattr(budget.time, "monotonic", lambda: seen.now)
         engine = SimpleNamespace(
-            agreed=lambda value: value,
+            broadcast=lambda value: value,
+            any_reason=lambda why: why,
             scale_state=lambda: {"scale": 1},
-            load_scale=lambda state: loaded.append(state),
+            load_scale=seen.loaded.append,
             share=range,
             choice=choice,
             device=torch.device("cpu"),
         )
-        loaded = []
-        run = SimpleNamespace(
-            model=None,
+        seen.stepper = Timed(
+            model=seen,
+            wrapped=None,
+            optimizer=SimpleNamespace(state={"moments": 1}),
             engine=engine,
             task=SimpleNamespace(batches=Numbered()),
-            optimizer=SimpleNamespace(state={"moments": 1}),
-            held_out=SimpleNamespace(batch_size=8, metrics=None) if evaluation else None,
-            held_out_batches=10,
-            micro_batch=0,
-            taken=taken,
-            loaded=loaded,
-            warned=(warned := []),
-            warn=warned.append,
+            clip=1.0,
+            seed=0,
         )
-        return run
+        validation = Validation(SimpleNamespace(batch_size=8), 10) if evaluation else None
+        stop = SimpleNamespace(why=lambda: "SIGINT" if len(seen.taken) == asked_to_stop_at else "")
+        seen.fit = lambda recipe, seconds: fit_to_budget(
+            recipe, seen.stepper, validation, seconds, stop, seen.warned.append
+        )
+        return seen
 
     return make
 
@@ -82,61 +87,61 @@ def recipe(steps: int = 1000, warmup: int = 100, eval_every: int = 50) -> Recipe
 
 def test_the_steps_that_fit_after_half_a_minute_of_measuring(made_of):
     run = made_of(step=0.5)
-    found = fit_to_budget(recipe(), run, 1000)
+    found = run.fit(recipe(), 1000)
     left = 1000 - 2 * 2.5 - 30
     assert len(run.taken) == 2 + 60
     assert found.run.steps == int(left / (0.5 * OVERHEAD)) == 1855
     assert found.optimizer.warmup == 186, "in proportion"
     assert (found.run.log_every, found.run.save_every) == (10, 463)
     assert found.run.eval_every == 232, "eight times"
-    assert run.optimizer.state == {}
+    assert run.stepper.optimizer.state == {}
     assert run.loaded == [{"scale": 1}], "float16 begins where it would have"
 
 
 def test_a_short_budget_is_not_spent_on_measuring(made_of):
     run = made_of(step=0.01)
-    fit_to_budget(recipe(), run, 10)
+    run.fit(recipe(), 10)
     assert len(run.taken) == 2 + 50
     run = made_of(step=31)
-    assert fit_to_budget(recipe(), run, 900).run.steps == 17
+    assert run.fit(recipe(), 900).run.steps == 17
     assert len(run.taken) == 2 + 1
 
 
 def test_measuring_on_held_out_text_takes_a_tenth_at_most(made_of):
-    found = fit_to_budget(recipe(), made_of(step=0.5, evaluation=2), 1000)
+    found = made_of(step=0.5, evaluation=2).fit(recipe(), 1000)
     left = 1000 - 2 * 2.5 - 30 - 2 * 2
     assert found.run.steps == int((left - 4 * 20) / (0.5 * OVERHEAD))
     assert found.run.eval_every == -(-found.run.steps // 4)
 
 
 def test_what_is_not_measured_takes_no_time(made_of):
-    found = fit_to_budget(recipe(eval_every=0), made_of(step=0.5, evaluation=2), 1000)
+    found = made_of(step=0.5, evaluation=2).fit(recipe(eval_every=0), 1000)
     assert found.run.steps == 1855
     assert found.run.eval_every == 0
 
 
 def test_a_budget_for_nothing_is_refused_with_what_was_measured(made_of):
     with pytest.raises(UserError) as refused:
-        fit_to_budget(recipe(), made_of(step=10), 115)
+        made_of(step=10).fit(recipe(), 115)
     assert "5 of 115 s were left" in str(refused.value)
     assert "a step takes 10.4 s" in str(refused.value)
 
 
 def test_who_stops_the_measuring_has_begun_nothing(made_of):
     run = made_of(step=0.5, asked_to_stop_at=7)
-    assert fit_to_budget(recipe(), run, 1000) is None
+    assert run.fit(recipe(), 1000) is None
     assert len(run.taken) == 7
 
 
 def test_few_steps_are_a_warning_that_names_the_cause(made_of):
     run = made_of(step=0.5, choice=EMULATED)
-    found = fit_to_budget(recipe(), run, 240)
+    found = run.fit(recipe(), 240)
     assert found.run.steps < 500
     [warning] = run.warned
     assert warning.startswith(f"only {found.run.steps} steps fit into 4 min, a step takes 0.52 s")
     assert "bfloat16 matmuls run 44 times slower than float32" in warning
     run = made_of(step=0.1)
-    fit_to_budget(recipe(), run, 240)
+    run.fit(recipe(), 240)
     assert run.warned == []
 
 
@@ -163,6 +168,6 @@ def test_making_a_batch_and_verifying_its_shards_is_no_part_of_a_step(made_of, m
             return super().__getitem__(number)
 
     monkeypatch.setattr(budget.time, "monotonic", lambda: clock() + waited)
-    run.task.batches = Slow()
-    found = fit_to_budget(recipe(), run, 1000)
+    run.stepper.task.batches = Slow()
+    found = run.fit(recipe(), 1000)
     assert found.run.steps == int((1000 - 2 * 2.5 - 30 - 62 * 3) / (0.5 * OVERHEAD))

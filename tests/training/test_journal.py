@@ -46,7 +46,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path, torn, resumed):
 def test_going_back_forgets_what_came_after(tmp_path):
     journal = Journal(tmp_path, 0)
     record(journal, range(1, 9))
-    journal.rewind(5)
+    journal.on_rewind(5)
     assert [entry["step"] for entry in read(tmp_path)] == [1, 2, 3, 3, 4, 5]
     record(journal, range(6, 8))
     assert [entry["step"] for entry in read(tmp_path)] == [1, 2, 3, 3, 4, 5, 6, 6, 7]

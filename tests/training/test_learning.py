@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.conftest import write_documents
 from tests.models.tiny import tiny_fields
+from tests.one_update import update
 from torch import nn
 
 from electrify.corpora.clean import Filters
@@ -21,24 +22,18 @@ from electrify.corpora.corpus import corpus, settings_type
 from electrify.corpora.docstrings import Docstrings
 from electrify.corpora.document import Document
 from electrify.models.pair import TABLE_WIDTH
+from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import Discriminator, Generator, Optimizer, Recipe, Run, load
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards
 from electrify.tokens.vocabulary import Vocabulary, vocabulary
-from electrify.training.engine import alone
+from electrify.training.data import open_data, training_task, validation_task, vocabulary_of
+from electrify.training.engine import single_process
 from electrify.training.evaluate import evaluate
-from electrify.training.loop import Task
-from electrify.training.objective import (
-    build_objective,
-    held_out_task,
-    open_data,
-    start_at_data,
-    task,
-    vocabulary_of,
-)
+from electrify.training.networks import start_at_data
 from electrify.training.optim import build_optimizer
 from electrify.training.schedule import factor
-from electrify.training.update import update
+from electrify.training.training import Task
 
 CPU = torch.device("cpu")
 PACKAGES = (
@@ -62,7 +57,7 @@ def learn(model: nn.Module, task: Task, recipe: Recipe) -> None:
     for step in range(steps):
         batch = task.batches[step]
         rate = settings.lr * factor(settings.schedule, step, steps, settings.warmup)
-        update(model, optimizer, [task.tensors(batch)], task.totals(batch), rate, settings.clip)
+        update(model, optimizer, [task.tensors(batch)], batch.totals(), rate, settings.clip)
 
 
 def measure(model: nn.Module, task: Task, steps: range) -> dict[str, float]:
@@ -72,8 +67,8 @@ def measure(model: nn.Module, task: Task, steps: range) -> dict[str, float]:
         return task.metrics(sums, batches) | {"replaced": float(sums["replaced"])}
 
     batches = (task.batches[step] for step in steps)
-    inputs = ((task.tensors(batch), task.totals(batch)) for batch in batches)
-    return evaluate(model, alone(), inputs, counted, len(steps))
+    inputs = ((task.tensors(batch), batch.totals()) for batch in batches)
+    return evaluate(model, single_process(), inputs, counted, len(steps))
 
 
 def unigram_entropy(shards: Shards, special: set[int]) -> float:
@@ -136,8 +131,8 @@ def by_heart(architecture: str, steps: int) -> Recipe:
 def test_a_pair_learns_64_sentences_by_heart(architecture, sentences):
     recipe = by_heart(architecture, steps=1000)
     tokenizer, shards = open_data(sentences, recipe)
-    model = build_objective(recipe, vocabulary_of(tokenizer)).model
-    learned = task(recipe, shards, tokenizer, CPU)
+    model = build_objective(recipe, vocabulary_of(tokenizer))
+    learned = training_task(recipe, shards, tokenizer, CPU)
     never_drawn = range(recipe.run.steps, recipe.run.steps + MANY_BATCHES)
     before = measure(model, learned, never_drawn)
     learn(model, learned, recipe)
@@ -155,8 +150,8 @@ def test_a_pair_begins_to_learn_at_once(sentences):
     recipe = by_heart("electra", steps=150)
     tokenizer, shards = open_data(sentences, recipe)
     special = tokenizer.special
-    model = build_objective(recipe, vocabulary_of(tokenizer)).model
-    learned = task(recipe, shards, tokenizer, CPU)
+    model = build_objective(recipe, vocabulary_of(tokenizer))
+    learned = training_task(recipe, shards, tokenizer, CPU)
     learn(model, learned, recipe)
     after = measure(model, learned, range(recipe.run.steps, recipe.run.steps + MANY_BATCHES))
     print(after, unigram_entropy(shards, {special.cls, special.sep}))
@@ -179,12 +174,12 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     tokenizer, shards = open_data(data, recipe)
     objective = build_objective(recipe, vocabulary_of(tokenizer))
     start_at_data(objective, recipe, shards, tokenizer)
-    model = objective.model
-    found = held_out_task(recipe, data, tokenizer, CPU)
+    model = objective
+    found = validation_task(recipe, data, tokenizer, CPU)
     assert found is not None
     held_out, count = found
     before = measure(model, held_out, range(count))
-    learn(model, task(recipe, shards, tokenizer, CPU), recipe)
+    learn(model, training_task(recipe, shards, tokenizer, CPU), recipe)
     after = measure(model, held_out, range(count))
     special = tokenizer.special
     entropy = unigram_entropy(Shards(data, "validation"), {special.cls, special.sep})

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
+from tests.one_update import update
 from torch import nn
 
-from electrify.models.inputs import totals_of
 from electrify.models.pair import Vocabulary, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.recipes.schema import Optimizer, load, names
 from electrify.training import muon
 from electrify.training.optim import (
@@ -22,7 +22,6 @@ from electrify.training.optim import (
     parameter_groups,
 )
 from electrify.training.schedule import factor
-from electrify.training.update import update
 
 FORMULAS = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
 
@@ -156,7 +155,7 @@ def test_every_optimizer_of_a_recipe_learns_and_has_each_parameter_once(kind, lr
     listed = [id(param) for group in optimizer.param_groups for param in group["params"]]
     assert sorted(listed) == sorted(id(parameter) for parameter in model.parameters())
     inputs = tiny_inputs()
-    totals = totals_of(inputs)
+    totals = inputs.totals()
     losses = [update(model, optimizer, [inputs], totals, lr, 1.0).loss for _ in range(12)]
     assert losses[-1] < 0.9 * losses[0]
     for group in optimizer.param_groups:

@@ -18,8 +18,8 @@ from electrify.storage.lock import hold
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards
 from electrify.training import checkpoint
+from electrify.training.data import open_data, validation_task
 from electrify.training.folder import RunFolder
-from electrify.training.objective import held_out_task, open_data
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +67,10 @@ def test_a_process_without_a_held_out_row_measures_nothing(recipe, shards):
     chosen, here = load(str(recipe)), torch.device("cpu")
     tokenizer, _ = open_data(shards, chosen)
     there = len(Shards(shards, "validation"))
-    measured = partial(held_out_task, chosen, shards, tokenizer, here)
+    measured = partial(validation_task, chosen, shards, tokenizer, here)
     assert measured(world=min(8, there) + 1) is None
-    assert measured(world=3)[0].batch_size == min(8, there)
-    assert measured(world=3, alike=True)[0].batch_size == min(8, there) // 3 * 3
+    assert measured(world=3).task.batch_size == min(8, there)
+    assert measured(world=3, same_rows=True).task.batch_size == min(8, there) // 3 * 3
 
 
 def test_the_finished_run_does_nothing_more(unbroken, nursery, recipe, shards, tmp_path):
@@ -174,12 +174,12 @@ def test_two_trainers_do_not_share_a_folder(nursery, recipe, shards, tmp_path):
 
 CONSUMING = """
 import random, numpy, torch
-from electrify.training import loop
-one_update = loop.one_update
+from electrify.training.training import Stepper
+accumulate = Stepper.accumulate
 def noisy(*arguments):
     torch.rand(3); numpy.random.rand(3); random.random()
-    return one_update(*arguments)
-loop.one_update = noisy
+    return accumulate(*arguments)
+Stepper.accumulate = noisy
 torch.manual_seed(99); numpy.random.seed(98); random.seed(97)
 """
 
@@ -295,14 +295,14 @@ def test_every_kind_of_run_trains_stops_and_ends_the_same(kind, nursery, recipe,
 
 
 STOP_AT_6 = """
-import signal
-from electrify.training import loop
-one_update = loop.one_update
-def stopping(run, step, batch):
+import os, signal
+from electrify.training.training import Stepper
+accumulate = Stepper.accumulate
+def stopping(self, step, batch):
     if step == 5:
-        run.stop.signal = signal.SIGTERM
-    return one_update(run, step, batch)
-loop.one_update = stopping
+        os.kill(os.getpid(), signal.SIGTERM)
+    return accumulate(self, step, batch)
+Stepper.accumulate = stopping
 """
 
 
@@ -435,13 +435,12 @@ def test_a_run_goes_on_from_an_exported_pair(unbroken, nursery, recipe, shards, 
 
 
 BAD_FROM = """
-from electrify.training import loop
-one_gradient = loop.one_gradient
-def bad(run, step, batch, may_move=loop.NEVER):
-    if step in {}:
-        return one_gradient(run, step, batch, lambda loss, norm: may_move(float("nan"), norm))
-    return one_gradient(run, step, batch, may_move)
-loop.one_gradient = bad
+from electrify.training.training import Stepper
+accumulate = Stepper.accumulate
+def bad(self, step, batch):
+    gradient = accumulate(self, step, batch)
+    return gradient._replace(loss=float("nan")) if step in {} else gradient
+Stepper.accumulate = bad
 """
 
 
@@ -492,8 +491,8 @@ def test_weights_that_diverge_end_in_the_guards_report(
 
 LAST_UPDATE_DIVERGES = """
 from electrify.training import pretrain
-rates = pretrain.rates
-pretrain.rates = lambda recipe: lambda step: 1e39 if step == 59 else rates(recipe)(step)
+rates = pretrain.schedule_of
+pretrain.schedule_of = lambda recipe: lambda step: 1e39 if step == 59 else rates(recipe)(step)
 """
 
 
@@ -652,17 +651,16 @@ def test_a_checkpoint_of_another_run_or_another_step_is_passed_over(
 
 NEVER_SAVED_AND_BAD = """
 import errno
-from electrify.training import checkpoint, loop
+from electrify.training import checkpoint
+from electrify.training.training import Stepper
 def full(*arguments):
     raise OSError(errno.ENOSPC, "No space left on device")
 checkpoint.write = full
-one_gradient = loop.one_gradient
-def poisoned(run, step, batch, may_move=loop.NEVER):
-    if step >= 12:
-        may = may_move
-        may_move = lambda loss, norm: may(float("nan"), norm)
-    return one_gradient(run, step, batch, may_move)
-loop.one_gradient = poisoned
+accumulate = Stepper.accumulate
+def poisoned(self, step, batch):
+    gradient = accumulate(self, step, batch)
+    return gradient._replace(loss=float("nan")) if step >= 12 else gradient
+Stepper.accumulate = poisoned
 """
 
 
@@ -677,14 +675,14 @@ NO_ROOM_FOR_METRICS = """
 import errno
 from electrify.training.journal import Journal
 count = 0
-sync = Journal.sync
+sync = Journal.on_save
 def full(self):
     global count
     count += 1
     if count == 3:
         raise OSError(errno.ENOSPC, "No space left on device")
     sync(self)
-Journal.sync = full
+Journal.on_save = full
 """
 
 
@@ -700,16 +698,16 @@ def test_metrics_that_cannot_be_synced_do_not_end_the_run(
 
 STOPPED_WHILE_MEASURING = """
 import os, signal
-from electrify.training import loop
-held_out = loop.held_out_micro_batches
-def stopping(run, task):
+from electrify.training import evaluate
+micro_batches = evaluate._micro_batches
+def stopping(*arguments):
     if {at} == 0:
         os.kill(os.getpid(), signal.SIGTERM)
-    for number, pair in enumerate(held_out(run, task)):
+    for number, pair in enumerate(micro_batches(*arguments)):
         if number == {at} - 1:
             os.kill(os.getpid(), signal.SIGTERM)
         yield pair
-loop.held_out_micro_batches = stopping
+evaluate._micro_batches = stopping
 """
 
 

@@ -189,32 +189,29 @@ def test_begun_on_two_it_goes_on_on_one_and_ends_on_four(alone, recipe, shards, 
 # The last process alone is asked to stop; all must agree on the step.
 STOPPING = """
 import os, signal
-from electrify.training import loop
-one_update = loop.one_update
-def stopping(run, step, batch):
-    done = one_update(run, step, batch)
-    if step + 1 == {} and run.engine.rank == run.engine.world - 1:
-        run.stop.signal = signal.SIGTERM
+from electrify.training.training import Stepper
+accumulate = Stepper.accumulate
+def stopping(self, step, batch):
+    done = accumulate(self, step, batch)
+    if step + 1 == {} and self.engine.rank == self.engine.world - 1:
+        os.kill(os.getpid(), signal.SIGTERM)
     return done
-loop.one_update = stopping
+Stepper.accumulate = stopping
 """
 
 POISONED = """
 import torch
-from electrify.training import loop
-one_gradient = loop.one_gradient
-def poisoned(run, step, batch, may_move=loop.NEVER):
-    if step == 5 and run.engine.rank == run.engine.world - 1:
-        handles = [
-            next(run.model.parameters()).register_hook(lambda grad: grad * float("nan"))
-        ]
+from electrify.training.training import Stepper
+accumulate = Stepper.accumulate
+def poisoned(self, step, batch):
+    if step == 5 and self.engine.rank == self.engine.world - 1:
+        handle = next(self.model.parameters()).register_hook(lambda grad: grad * float("nan"))
         try:
-            return one_gradient(run, step, batch, may_move)
+            return accumulate(self, step, batch)
         finally:
-            for handle in handles:
-                handle.remove()
-    return one_gradient(run, step, batch, may_move)
-loop.one_gradient = poisoned
+            handle.remove()
+    return accumulate(self, step, batch)
+Stepper.accumulate = poisoned
 """
 
 
@@ -241,13 +238,13 @@ def test_a_killed_process_ends_the_group_and_the_run_goes_on(alone, recipe, shar
 
 DYING = """
 import os, signal
-from electrify.training import loop
-one_update = loop.one_update
-def dying(run, step, batch):
-    if step == 8 and run.engine.rank == 1:
+from electrify.training.training import Stepper
+accumulate = Stepper.accumulate
+def dying(self, step, batch):
+    if step == 8 and self.engine.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    return one_update(run, step, batch)
-loop.one_update = dying
+    return accumulate(self, step, batch)
+Stepper.accumulate = dying
 """
 
 
@@ -329,12 +326,12 @@ def test_held_out_text_is_the_same_for_any_number_of_processes(recipe, shards, t
 
 
 SEVEN_HELD_OUT = """
-from electrify.training import objective
+from electrify.training import data
 from electrify.tokens.store import Shards
 class Few(Shards):
     def __len__(self):
         return 7 if self.split == "validation" else super().__len__()
-objective.Shards = Few
+data.Shards = Few
 """
 
 
@@ -342,7 +339,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the launcher passes these on
 
 
 def test_a_batch_that_cannot_be_dealt_out_is_refused(recipe, shards, tmp_path):
-    from electrify.training.engine import alone as one_process
+    from electrify.training.engine import single_process as one_process
 
     engine = one_process()
     world, engine.world = engine.world, 3

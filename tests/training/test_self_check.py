@@ -7,9 +7,9 @@ from tests.models.tiny import MASK, VOCABULARY, tiny_recipe
 from torch import nn
 
 from electrify.errors import UserError
-from electrify.models.mlm import MaskedLanguageModel
 from electrify.models.pair import build_masked_lm, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.objectives.mlm import MaskedLanguageModel
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.recipes.schema import Optimizer, Recipe, Sharing
 from electrify.training.optim import build_optimizer
 from electrify.training.self_check import self_check
@@ -22,7 +22,8 @@ def model_of(recipe: Recipe) -> ReplacedTokenDetection:
 
 def check(model, sharing=None, optimizer=None):
     optimizer = optimizer or build_optimizer(model, Optimizer())
-    return self_check(model, optimizer, sharing or Sharing(), VOCABULARY, MASK)
+    recipe = Recipe(sharing=sharing or Sharing())
+    return self_check(model, optimizer, recipe, VOCABULARY, MASK)
 
 
 @pytest.mark.parametrize("architecture", EACH)

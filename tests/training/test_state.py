@@ -3,15 +3,14 @@
 import pytest
 import torch
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
+from tests.one_update import update
 
 from electrify.errors import DamagedError
-from electrify.models.inputs import totals_of
 from electrify.models.pair import build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.recipes.schema import Optimizer, Sharing
 from electrify.training.optim import build_optimizer
 from electrify.training.state import load_model, load_optimizer, model_tensors, optimizer_tensors
-from electrify.training.update import update
 
 
 def begun(kind: str, seed_shift: float = 0.0, sharing: Sharing | None = None):
@@ -28,7 +27,7 @@ def some_steps(model, optimizer, count: int) -> list[float]:
     losses = []
     for _ in range(count):
         torch.manual_seed(0)
-        losses.append(update(model, optimizer, [inputs], totals_of(inputs), 1e-3, 1.0).loss)
+        losses.append(update(model, optimizer, [inputs], inputs.totals(), 1e-3, 1.0).loss)
     return losses
 
 

@@ -3,16 +3,15 @@
 import pytest
 import torch
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
+from tests.one_update import update
 
-from electrify.models import rtd
-from electrify.models.inputs import Inputs, totals_of
+from electrify.batches.batch import Batch
 from electrify.models.pair import build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.training.optim import ElectraAdam, parameter_groups
-from electrify.training.update import update
 
 
-def uneven() -> Inputs:
+def uneven() -> Batch:
     """Eight rows of different length and with different numbers of slots."""
     inputs = tiny_inputs(rows=8, padding=9)
     weights = inputs.weights_BN.clone()
@@ -26,9 +25,9 @@ def started() -> tuple[ReplacedTokenDetection, ElectraAdam]:
     return model, ElectraAdam(parameter_groups(model, 1e-3, 0.01))
 
 
-def split(inputs: Inputs, size: int) -> list[Inputs]:
+def split(inputs: Batch, size: int) -> list[Batch]:
     rows = len(inputs.ids_BL)
-    return [Inputs(*(t[i : i + size] for t in inputs)) for i in range(0, rows, size)]
+    return [Batch(*(t[i : i + size] for t in inputs)) for i in range(0, rows, size)]
 
 
 def copies(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -42,13 +41,13 @@ def test_micro_batches_add_up_to_the_batch(size):
     found = []
     for rows in (8, size):
         model, adam = started()
-        done = update(model, adam, split(inputs, rows), totals_of(inputs), 1e-3, 1.0)
+        done = update(model, adam, split(inputs, rows), inputs.totals(), 1e-3, 1.0)
         found.append((done, copies(model)))
     (whole, weights_a), (parts, weights_b) = found
     assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
     assert parts.norm == pytest.approx(whole.norm, rel=1e-6)
     torch.testing.assert_close(weights_a, weights_b, rtol=0, atol=1e-6)
-    assert rtd.metrics(parts.sums) == pytest.approx(rtd.metrics(whole.sums), rel=1e-6)
+    assert model.metrics(parts.sums) == pytest.approx(model.metrics(whole.sums), rel=1e-6)
 
 
 def test_the_mean_of_micro_batches_own_means_is_another_loss():
@@ -56,8 +55,8 @@ def test_the_mean_of_micro_batches_own_means_is_another_loss():
     inputs = uneven()
     model, _ = started()
     with torch.no_grad():
-        whole = model(inputs, totals_of(inputs))[0].item()
-        means = [model(part, totals_of(part))[0].item() for part in split(inputs, 2)]
+        whole = model(inputs, inputs.totals())[0].item()
+        means = [model(part, part.totals())[0].item() for part in split(inputs, 2)]
     assert abs(sum(means) / len(means) / whole - 1) > 2e-5, "well past the 1e-6 above"
 
 
@@ -66,7 +65,7 @@ def test_both_networks_are_clipped_by_one_factor():
     gradients = []
     for most in (0.0, 1.0):
         model, adam = started()
-        done = update(model, adam, [inputs], totals_of(inputs), 1e-3, most)
+        done = update(model, adam, [inputs], inputs.totals(), 1e-3, most)
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert done.norm > 2, "or nothing would be clipped"
     assert torch.nn.utils.get_total_norm(gradients[0]).item() == pytest.approx(done.norm, rel=1e-6)
@@ -80,10 +79,10 @@ def test_at_rate_zero_the_weights_stay_and_the_moments_move():
     inputs = uneven()
     model, adam = started()
     before = copies(model)
-    first = update(model, adam, [inputs], totals_of(inputs), 0.0, 1.0)
+    first = update(model, adam, [inputs], inputs.totals(), 0.0, 1.0)
     assert all(map(torch.equal, before, copies(model)))
     assert all(adam.state[p]["exp_avg_sq"].sum() > 0 for p in model.parameters() if p.grad.any())
-    second = update(model, adam, [inputs], totals_of(inputs), 0.0, 1.0)
+    second = update(model, adam, [inputs], inputs.totals(), 0.0, 1.0)
     assert (second.loss, second.norm) == (first.loss, first.norm)
 
 
@@ -92,5 +91,5 @@ def test_every_group_gets_its_share_of_the_rate():
     model, _ = started()
     groups = parameter_groups(model, 1.0, 0.01, lambda name: 0.5 if "encoder" in name else 1.0)
     adam = ElectraAdam(groups)
-    update(model, adam, [inputs], totals_of(inputs), 3e-4, 1.0)
+    update(model, adam, [inputs], inputs.totals(), 3e-4, 1.0)
     assert {group["scale"]: group["lr"] for group in adam.param_groups} == {0.5: 1.5e-4, 1.0: 3e-4}

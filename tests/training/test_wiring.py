@@ -24,6 +24,7 @@ from electrify.batches.keyed_random import key_of
 from electrify.batches.loader import Batch
 from electrify.batches.masking import choose, hide
 from electrify.errors import UserError
+from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import (
     Discriminator,
     Generator,
@@ -35,18 +36,12 @@ from electrify.recipes.schema import (
 )
 from electrify.storage.commit import read_json, write_json
 from electrify.tokens import tokenizer as tokenizers
-from electrify.training import checkpoint, loop
+from electrify.training import checkpoint, training
+from electrify.training.data import masking_of, open_data, training_task, vocabulary_of
 from electrify.training.export_run import export_run
-from electrify.training.objective import (
-    build_objective,
-    masking_of,
-    open_data,
-    task,
-    vocabulary_of,
-)
 from electrify.training.optim import build_optimizer
 from electrify.training.options import Export, Pretrain
-from electrify.training.pretrain import pretrain, rates
+from electrify.training.pretrain import pretrain, schedule_of
 from electrify.training.schedule import factor
 from electrify.training.state import model_tensors
 
@@ -228,7 +223,7 @@ def quick():
     """Spare every run the measurement of the machine, the disk, and collecting all modules."""
     gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("electrify.training.pretrain.matmul_peak", lambda *what: 1e12)
+        patch.setattr("electrify.training.screen.matmul_peak", lambda *what: 1e12)
         patch.setattr("os.fsync", lambda file: None)
         yield
     gc.unfreeze()
@@ -300,7 +295,7 @@ def test_every_optimizer_gets_its_settings(kind):
 @pytest.mark.parametrize("schedule", ["electra", "linear", "cosine", "wsd", "constant"])
 def test_every_schedule_gets_its_settings(schedule):
     recipe = changed(BASE, {"optimizer.schedule": schedule, "run.steps": 20, "optimizer.warmup": 5})
-    rate = rates(recipe)
+    rate = schedule_of(recipe)
     assert [rate(step) for step in range(20)] == [
         1e-2 * factor(kind=schedule, step=step, steps=20, warmup=5) for step in range(20)
     ]
@@ -308,7 +303,7 @@ def test_every_schedule_gets_its_settings(schedule):
 
 def batch_of(recipe: Recipe, shards: Path, number: int = 0) -> Batch:
     tokenizer, examples = open_data(shards, recipe)
-    return task(recipe, examples, tokenizer, torch.device("cpu")).batches[number]
+    return training_task(recipe, examples, tokenizer, torch.device("cpu")).batches[number]
 
 
 def test_special_tokens_count_in_the_number_of_slots(shards):
@@ -325,9 +320,7 @@ def test_the_seed_reaches_every_starting_weight(shards):
     tokenizer, _ = open_data(shards, BASE)
     apart = changed(BASE, {"generator.width": 1.0, "sharing.embeddings": "none"})
     ours, other = (
-        model_tensors(
-            build_objective(changed(apart, {"run.seed": seed}), vocabulary_of(tokenizer)).model
-        )
+        model_tensors(build_objective(changed(apart, {"run.seed": seed}), vocabulary_of(tokenizer)))
         for seed in (3, 4)
     )
     drawn = [name for name in ours if ours[name].ndim > 1 and ours[name].is_floating_point()]
@@ -352,7 +345,7 @@ def test_the_seed_reaches_order_masks_samples_and_dropout(shards, tmp_path, monk
     ]
     assert not np.array_equal(*hidden)
     seeds: list[int] = []
-    monkeypatch.setattr(loop.torch, "manual_seed", seeds.append)
+    monkeypatch.setattr(training.torch, "manual_seed", seeds.append)
     train(changed(BASE, {"run.eval_every": 0}), shards, tmp_path / "run", micro_batch=4)
     expected = [key_of(3, f"dropout {row}", step) >> 1 for step in range(3) for row in (0, 4)]
     assert [seed for seed in seeds if seed != BASE.run.seed] == [int(one) for one in expected]

@@ -10,11 +10,12 @@ there are, and the loader's state is one integer: the step.
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from electrify.batches.batch import Batch
 from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Flags, Ids, Masking, choose, hide
 from electrify.batches.order import examples_at
@@ -24,21 +25,7 @@ from electrify.tokens.tokenizer import LoadedTokenizer
 
 PAD_TO_MULTIPLE = 8
 
-
-class Batch(NamedTuple):
-    """Some rows of a global batch, as arrays."""
-
-    ids_BL: Ids
-    masked_BL: Ids
-    attention_BL: Ids
-    types_BL: Ids
-    positions_BN: Ids
-    weights_BN: NDArray[np.float32]
-    uniforms_BN: NDArray[np.float32]
-
-    def rows(self, start: int, stop: int) -> "Batch":
-        """Some of the rows."""
-        return Batch._make(array[start:stop] for array in self)
+ArrayBatch = Batch[NDArray[Any]]
 
 
 class Batches:
@@ -70,7 +57,7 @@ class Batches:
     def __len__(self) -> int:
         return -(-len(self.examples) // self.batch_size)
 
-    def __getitem__(self, step: int) -> Batch:
+    def __getitem__(self, step: int) -> ArrayBatch:
         rows_B = np.arange(self.batch_size, dtype=np.int64)
         ids_BL, lengths_B, types_BL = self._read(step * self.batch_size + rows_B)
         attention_BL = (np.arange(ids_BL.shape[1]) < lengths_B[:, None]).astype(np.int64)
@@ -126,13 +113,13 @@ def begins_word(tokenizer: LoadedTokenizer) -> Flags:
 
 def ahead(
     batches: Batches, steps: range, workers: int, depth: int = 4
-) -> Iterator[tuple[int, Batch]]:
+) -> Iterator[tuple[int, ArrayBatch]]:
     """The batches of some steps in order, made by threads while earlier ones are used."""
     if workers == 0:
         yield from ((step, batches[step]) for step in steps)
         return
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[tuple[int, Future[Batch]]] = deque()
+        waiting: deque[tuple[int, Future[ArrayBatch]]] = deque()
         for step in steps:
             waiting.append((step, pool.submit(batches.__getitem__, step)))
             if len(waiting) > depth:

@@ -11,7 +11,7 @@ from transformers import AutoModel
 from electrify.errors import UserError
 from electrify.finetuning.options import InitHead
 from electrify.models.export import encoder_folder
-from electrify.models.fast import quicken
+from electrify.models.fast import enable_fast_path
 from electrify.models.pretrained import open_config, open_model, open_tokenizer
 from electrify.storage.commit import sha256_of
 
@@ -83,7 +83,7 @@ def load_network(kind: Any, source: str) -> Any:
     """Load a complete network of one of transformers' Auto classes, its head included."""
     network, loaded = open_model(kind, source, ignore_mismatched_sizes=True)
     _refuse(_absent(loaded), source, f"its {type(network).__name__}")
-    quicken(network)
+    enable_fast_path(network)
     return network
 
 
@@ -110,7 +110,7 @@ def new_network(kind: Any, source: str, init_head: InitHead = "new", **fields: A
         for name, tensor in network.state_dict().items():
             if not name.startswith(prefix) or name in absent:
                 tensor.copy_(drawn[name])
-    quicken(network)
+    enable_fast_path(network)
     return network
 
 
@@ -143,7 +143,7 @@ def load_body(source: str) -> Any:
     """An encoder without heads, and without a pooler where it can do without."""
     body, loaded = open_model(AutoModel, source, ignore_mismatched_sizes=True)
     _check_encoder(body, loaded, source)
-    quicken(body)
+    enable_fast_path(body)
     if getattr(body, "pooler", None) is not None:
         body.pooler = None
     return body

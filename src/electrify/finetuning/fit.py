@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from electrify.errors import UserError
-from electrify.finetuning.head import Examples
 from electrify.finetuning.options import Fit
 from electrify.finetuning.order import Numbers, Shuffled, by_length
 from electrify.models.export import in_evaluation
@@ -28,11 +27,13 @@ from electrify.training.checkpoint import Policy, Writer
 from electrify.training.engine import Engine
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.layers import layer_scale
-from electrify.training.loop import Cadence, Task, Training, to_stderr
+from electrify.training.loop import resume, train
+from electrify.training.observer import StderrWarnings, Values, warn
 from electrify.training.optim import build_optimizer
-from electrify.training.resume import begin_or_restore, train_to_the_end
+from electrify.training.saving import newest_checkpoint
 from electrify.training.schedule import factor
 from electrify.training.signals import Stop, watching
+from electrify.training.training import Cadence, Stepper, Task, Training
 
 SECONDS_BETWEEN_SAVES = 900.0
 CHECKPOINTS = "checkpoints"
@@ -77,47 +78,56 @@ def fit(
     shuffled = Shuffled(lengths, settings.batch_size, seed)
     steps = max(1, int(shuffled.per_epoch * settings.epochs))
     scale = layer_scale(model, settings.layer_decay, settings.layers)
-    losses: list[float] = []
-
-    def heard(split: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
-        losses.append(metrics["loss"])
-        told(step, steps, metrics["loss"])
-
-    stop = Stop()
-    run = Training(
+    losses = Losses(steps, told)
+    stepper = Stepper(
         model=model,
         wrapped=model,
         optimizer=build_optimizer(model, _optimizer(settings), scale),
         engine=engine,
         task=_task(shuffled, collate, engine.device),
-        held_out=None,
-        held_out_batches=0,
-        rate=lambda step: (
-            settings.lr * factor(settings.schedule, step, steps, steps * settings.warmup)
-        ),
         clip=settings.clip,
         seed=seed,
-        micro_batch=0,
-        workers=1,
-        guard=Guard(GuardSettings(on_spike="off"), None, scaled=settings.precision == "fp16"),
-        stop=stop,
-        told=heard,
+    )
+    checkpoints = None if folder is None else folder / CHECKPOINTS
+    run = Training(
+        stepper,
+        cadence=Cadence(
+            steps,
+            log=max(1, steps // LINES),
+            save_seconds=SECONDS_BETWEEN_SAVES,
+            save_at=frozenset([steps]) if checkpoints else frozenset(),
+        ),
+        schedule=lambda step: (
+            settings.lr * factor(settings.schedule, step, steps, steps * settings.warmup)
+        ),
+        guard=Guard(GuardSettings(on_spike="off"), scaled=settings.precision == "fp16"),
+        stop=Stop(),
+        observer=losses,
+        writer=Writer(checkpoints, Policy(keep_last=1)) if checkpoints else None,
     )
     begin = time.monotonic()
-    checkpoints = None if folder is None else folder / CHECKPOINTS
-    with _interruptible(stop):
-        start = 0
-        if checkpoints is not None:
-            run.writer = Writer(checkpoints, Policy(keep_last=1))
-            start = begin_or_restore(run, checkpoints)
-        at_the_end = frozenset([steps]) if checkpoints else frozenset[int]()
-        cadence = Cadence(steps, max(1, steps // LINES), 0, 0, SECONDS_BETWEEN_SAVES, at_the_end)
-        done = train_to_the_end(run, checkpoints, cadence, start)
+    with _interruptible(run.stop):
+        found = newest_checkpoint(engine, run.writer, losses)
+        start = found.step if found else 0
+        resume(run, found)
+        done = train(run, start)
     if done.why:
         raise KeyboardInterrupt
     seconds = time.monotonic() - begin
     seen = (steps - start) * len(shuffled.lengths) / shuffled.per_epoch
-    return Fitted(steps, seconds, losses[-1] if losses else float("nan"), seen / seconds)
+    return Fitted(steps, seconds, losses.last, seen / seconds)
+
+
+class Losses(StderrWarnings):
+    """Passes on how far a fine-tuning run is, and its loss."""
+
+    def __init__(self, steps: int, told: Callable[[int, int, float], None]) -> None:
+        self.steps, self.told, self.last = steps, told, float("nan")
+
+    def on_log(self, split: str, step: int, metrics: Values, timings: Values) -> None:
+        """Take the mean loss since the last line."""
+        self.last = metrics["loss"]
+        self.told(step, self.steps, self.last)
 
 
 def forget(folder: Path) -> None:
@@ -141,7 +151,7 @@ def check_fit(settings: Fit) -> None:
 @cache
 def _warn_once(text: str) -> None:
     """A table of scores is made of many runs, which all have the same to say."""
-    to_stderr(text)
+    warn(text)
 
 
 def _optimizer(settings: Fit) -> Optimizer:
@@ -154,16 +164,13 @@ def _optimizer(settings: Fit) -> Optimizer:
 
 
 def _task(shuffled: Shuffled, collate: Collate, device: torch.device) -> Task:
-    def totals(batch: Numbers) -> Examples:
-        return Examples(len(batch.examples), float(shuffled.lengths[batch.examples].sum()))
-
     def metrics(sums: dict[str, Tensor], batches: int) -> dict[str, float]:
         return {"loss": float(sums["loss"]) / batches}
 
     def tensors(batch: Numbers) -> Any:
         return moved(collate(batch.examples), device)
 
-    return Task(shuffled, shuffled.batch_size, tensors, totals, metrics)
+    return Task(shuffled, shuffled.batch_size, tensors, metrics)
 
 
 def moved(batch: Any, device: torch.device) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.batches.keyed_random import key_of
+from electrify.finetuning.head import Examples
 
 BATCHES_SORTED_TOGETHER = 50
 
@@ -22,10 +23,16 @@ class Numbers(NamedTuple):
     """The numbers of the examples of a batch, or of some rows of one."""
 
     examples: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    """Their tokens."""
 
     def rows(self, start: int, stop: int) -> "Numbers":
         """Some rows; fewer than asked for where the batch ends."""
-        return Numbers(self.examples[start:stop])
+        return Numbers(self.examples[start:stop], self.lengths[start:stop])
+
+    def totals(self) -> Examples:
+        """Return what the losses of the batch are divided by."""
+        return Examples(len(self.examples), float(self.lengths.sum()))
 
 
 class Shuffled:
@@ -39,7 +46,8 @@ class Shuffled:
 
     def __getitem__(self, number: int) -> Numbers:
         epoch, place = divmod(number, self.per_epoch)
-        return Numbers(self._epoch(epoch)[place])
+        chosen = self._epoch(epoch)[place]
+        return Numbers(chosen, self.lengths[chosen])
 
     def _shuffled(self, epoch: int) -> list[NDArray[np.int64]]:
         draw = np.random.default_rng(int(key_of(self.seed, "fine-tuning order", epoch)))

@@ -18,7 +18,7 @@ AttentionInterface.register(attention.NAME, attention.attention)
 AttentionMaskInterface.register(attention.NAME, sdpa_mask)
 
 
-def quicken(network: Any) -> None:
+def enable_fast_path(network: Any) -> None:
     """Make a network faster that gives the same numbers, but for which ones dropout draws."""
     for module in list(network.modules()):
         for name, child in module.named_children():

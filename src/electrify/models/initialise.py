@@ -6,7 +6,6 @@ and the last layer of every head. Biases are 0, LayerNorms 1 and 0.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -41,27 +40,32 @@ def initialise(model: Any, generator: torch.Generator) -> None:
 
 
 @torch.no_grad()
-def start_at_frequencies(networks: Mapping[str, Any], counts_V: Tensor, mask_rate: float) -> None:
-    """Let heads begin with what is true of any text, so that bodies need not learn it.
+def start_at_counts(network: Any, role: str, counts_V: Tensor) -> None:
+    """Let a masked-LM head start at how often tokens occur, so that the encoder need not learn it.
 
-    A masked-LM head starts at how often tokens occur, a discriminator's at how rarely they are
-    replaced. Otherwise the first thing that a body learns is one direction that all tokens share
-    and that says just that; in short trainings little else is left of its vectors.
+    Otherwise the first thing that an encoder learns is one direction that all tokens share and that
+    says just that; in short trainings little else is left of its vectors.
     """
     log_V = torch.log((counts_V.float() + 0.5) / (counts_V.float() + 0.5).sum())
-    for role, network in networks.items():
-        if role == "discriminator":
-            inside = {id(module) for module in network.base_model.modules()}
-            outside = [m for m in network.modules() if id(m) not in inside]
-            last = [module for module in outside if isinstance(module, nn.Linear)][-1]
-            odds = math.log(mask_rate / (1 - mask_rate))
-            start = torch.tensor([odds]) if len(last.weight) == 1 else torch.tensor([0.0, odds])
-        else:
-            last, start = network.get_output_embeddings(), log_V - log_V.mean()
-        if getattr(last, "bias", None) is None:
-            raise UserError(
-                f"the {role} has no bias to start at",
-                got=f"{network.config.model_type} and run.output_bias = frequencies",
-                fix="--run.output-bias zero",
-            )
-        last.bias.copy_(start)
+    _set_bias(network.get_output_embeddings(), log_V - log_V.mean(), role, network)
+
+
+@torch.no_grad()
+def start_at_rate(network: Any, role: str, rate: float) -> None:
+    """Let the head of a detector start at how often there is something to detect."""
+    inside = {id(module) for module in network.base_model.modules()}
+    outside = [module for module in network.modules() if id(module) not in inside]
+    last = [module for module in outside if isinstance(module, nn.Linear)][-1]
+    odds = math.log(rate / (1 - rate))
+    start = torch.tensor([odds]) if len(last.weight) == 1 else torch.tensor([0.0, odds])
+    _set_bias(last, start, role, network)
+
+
+def _set_bias(layer: Any, start: Tensor, role: str, network: Any) -> None:
+    if getattr(layer, "bias", None) is None:
+        raise UserError(
+            f"the {role} has no bias to start at",
+            got=f"{network.config.model_type} and run.output_bias = frequencies",
+            fix="--run.output-bias zero",
+        )
+    layer.bias.copy_(start)

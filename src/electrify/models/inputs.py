@@ -3,40 +3,9 @@
 # B batch, L length, N slots a row
 
 import inspect
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
-
-
-class Inputs(NamedTuple):
-    """One batch, or some rows of one, as tensors."""
-
-    ids_BL: Tensor
-    """The original tokens."""
-    masked_BL: Tensor
-    """What the generator sees."""
-    attention_BL: Tensor
-    """1 for real tokens, 0 for padding."""
-    types_BL: Tensor
-    """0 in the first segment, 1 in the second."""
-    positions_BN: Tensor
-    """The chosen places; 0 in slots that are not used."""
-    weights_BN: Tensor
-    """1 for slots that are used, 0 for others."""
-    uniforms_BN: Tensor
-    """One uniform number for each slot, to sample by."""
-
-
-class Totals(NamedTuple):
-    """What the losses of the global batch are divided by, known before any is computed."""
-
-    slots: float
-    tokens: float
-
-
-def totals_of(inputs: Inputs) -> Totals:
-    """The totals of a batch that is not split."""
-    return Totals(float(inputs.weights_BN.sum()), float(inputs.attention_BL.sum()))
 
 
 class Framed(Protocol):

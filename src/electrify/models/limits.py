@@ -10,7 +10,8 @@ from typing import Any
 
 from electrify.config import shown
 from electrify.errors import UserError
-from electrify.recipes.schema import Range, Value
+from electrify.recipes.ranges import Range
+from electrify.recipes.schema import Value
 
 # By reason: fields that the rest of the code depends on, so a recipe cannot set them.
 FIXED = {

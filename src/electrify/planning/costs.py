@@ -4,11 +4,12 @@ from typing import Any
 
 from electrify.batches.masking import most_slots
 from electrify.models.pair import Vocabulary
+from electrify.objectives.objective import Objective
 from electrify.planning import memory
 from electrify.planning.flops import INEXACT, flops_per_step, paper_flops_per_step
 from electrify.planning.hardware import Hardware
 from electrify.planning.memory import FLOAT, STATE, Precision
-from electrify.planning.sketch import Sketch, parts_of, shape_of, sketch, trained
+from electrify.planning.sketch import parts_of, shape_of, sketch, trained
 from electrify.recipes.schema import Recipe
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "mixed")
@@ -24,37 +25,37 @@ def costs(
     of two below it.
     """
     vocabulary = Vocabulary(vocab_size, pad=0, cls=1, sep=2)  # which ids does not matter
-    drawing, run = sketch(recipe, vocabulary), recipe.run
-    networks = drawing.networks
+    objective, run = sketch(recipe, vocabulary), recipe.run
+    networks = objective.networks
     shapes = {role: shape_of(network) for role, network in networks.items()}
     step = {
         "tokens": run.batch_size * run.length,
-        "flops": flops_per_step(networks, run.batch_size, run.length, _slots(recipe)),
-        "paper_flops": paper_flops_per_step(shapes, run.batch_size, run.length),
+        "flops": flops_per_step(objective, run.batch_size, run.length, _slots(recipe)),
+        "paper_flops": paper_flops_per_step(shapes, objective.roles, run.batch_size, run.length),
     }
-    parameters = _parameters(drawing)
+    parameters = _parameters(objective)
     rows = max(1, run.batch_size // devices)
     sizes = [micro_batch] if micro_batch else _powers_of_two(rows)
     return {
         "parameters": parameters,
         "step": step,
         "run": {name: each * run.steps for name, each in step.items()},
-        "memory": {name: _memory(recipe, drawing, hardware, name, sizes) for name in PRECISIONS},
+        "memory": {name: _memory(recipe, objective, hardware, name, sizes) for name in PRECISIONS},
         "disk": {
             "checkpoint": (FLOAT + STATE) * parameters["trained"],
-            "model": FLOAT * parameters[list(networks)[-1]]["all"],  # what is kept
+            "model": FLOAT * parameters[objective.main]["all"],
         },
         "seconds": {
             name: step["flops"] * run.steps / (getattr(hardware, name) * hardware.reached * devices)
             for name in PRECISIONS
         },
-        "notes": [*drawing.notes, *_rough(drawing)],
+        "notes": [*objective.notes, *_rough(objective)],
     }
 
 
-def _parameters(drawing: Sketch) -> dict[str, Any]:
-    parts = {role: parts_of(network) for role, network in drawing.networks.items()}
-    together = trained(drawing.networks.values())
+def _parameters(objective: Objective) -> dict[str, Any]:
+    parts = {role: parts_of(network) for role, network in objective.networks.items()}
+    together = trained(objective.networks.values())
     return {
         **{role: {**part._asdict(), "all": sum(part)} for role, part in parts.items()},
         "shared": sum(sum(part) for part in parts.values()) - together,
@@ -67,13 +68,13 @@ def _slots(recipe: Recipe) -> int:
 
 
 def _memory(
-    recipe: Recipe, drawing: Sketch, hardware: Hardware, precision: Precision, sizes: list[int]
+    recipe: Recipe, objective: Objective, hardware: Hardware, precision: Precision, sizes: list[int]
 ) -> dict[str, Any]:
     """Bytes on one device with the first micro-batch that fits, or with the last."""
-    networks, length = drawing.networks, recipe.run.length
-    one_example = memory.of_one_example(networks, length, _slots(recipe), precision)
+    one_example = memory.of_one_example(objective, recipe.run.length, _slots(recipe), precision)
+    parameters = trained(objective.networks.values())
     for size in sizes:
-        needed = memory.memory(trained(networks.values()), one_example, size, precision)
+        needed = memory.memory(parameters, one_example, size, precision)
         fits = sum(needed) <= USABLE * hardware.memory
         if fits:
             break
@@ -89,8 +90,8 @@ def _powers_of_two(most: int) -> list[int]:
     return [most, *(2**n for n in reversed(range(most.bit_length())) if 2**n < most)]
 
 
-def _rough(drawing: Sketch) -> list[str]:
-    kinds = sorted({network.config.model_type for network in drawing.networks.values()})
+def _rough(objective: Objective) -> list[str]:
+    kinds = sorted({network.config.model_type for network in objective.networks.values()})
     return [
         f"FLOPs of {kind} are rough: not all of its work is counted"
         for kind in kinds

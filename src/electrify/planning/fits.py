@@ -22,13 +22,13 @@ def check_fits(
 
     With 0 rows activations are left out. Weights may be sharded by several processes.
     """
-    networks, run = sketch(recipe, vocabulary).networks, recipe.run
+    objective, run = sketch(recipe, vocabulary), recipe.run
     precision: Precision = (
         "float32" if run.precision == "float32" or device.type == "cpu" else "mixed"
     )
     slots = max(1, most_slots(recipe.objective.mask_rate, run.length))
-    one_example = of_one_example(networks, run.length, slots, precision)
-    parameters = trained(networks.values())
+    one_example = of_one_example(objective, run.length, slots, precision)
+    parameters = trained(objective.networks.values())
     needed = memory(parameters // sharded_by, one_example, rows, precision)
     fixed, available = sum(needed) - needed.activations, memory_of(device.type)
     if fixed > SURELY * available:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from electrify.objectives.objective import Objective, Role
+
 TRAINING = 3  # forward, the gradient of the input, the gradient of the weights
-DETECTS = "discriminator"
 PAPER_TRAINING = 2
 PAPER_OUTPUTS = 0.15625
 DROPOUT, LAYER_NORM, GELU, SOFTMAX = 4, 5, 8, 5  # FLOPs an element, in the paper's counting
@@ -82,15 +83,13 @@ def training_flops(work: Work, length: int, outputs: int) -> int:
     return TRAINING * 2 * (body + work.per_output * outputs)
 
 
-def flops_per_step(networks: Mapping[str, Any], batch_size: int, length: int, slots: int) -> int:
-    """FLOPs of one update, as it runs here.
-
-    The head of a network called discriminator sees every token, that of another the slots.
-    """
-    outputs = {role: length if role == DETECTS else slots for role in networks}
+def flops_per_step(objective: Objective, batch_size: int, length: int, slots: int) -> int:
+    """FLOPs of one update, as it runs here; heads see every token, or the slots."""
     return batch_size * sum(
-        training_flops(work_of(network), length, outputs[role])
-        for role, network in networks.items()
+        training_flops(
+            work_of(network), length, length if objective.roles[role].every_token else slots
+        )
+        for role, network in objective.networks.items()
     )
 
 
@@ -142,10 +141,12 @@ def paper_rtd_head(shape: Shape, length: int) -> float:
     return length * (2 * shape.width * shape.width + (1 + GELU + 2) * shape.width)
 
 
-def paper_flops_per_step(shapes: Mapping[str, Shape], batch_size: int, length: int) -> float:
+def paper_flops_per_step(
+    shapes: Mapping[str, Shape], roles: Mapping[str, Role], batch_size: int, length: int
+) -> float:
     """FLOPs of one update in the paper's counting."""
     forward = 0.0
     for role, shape in shapes.items():
-        head = paper_rtd_head if role == DETECTS else paper_mlm_head
+        head = paper_rtd_head if roles[role].every_token else paper_mlm_head
         forward += paper_forward(shape, length) + head(shape, length)
     return PAPER_TRAINING * batch_size * forward

@@ -1,17 +1,17 @@
 """Memory of training, estimated from what the networks are: good for planning, not to the byte."""
 
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from electrify.planning.flops import DETECTS, work_of
+from electrify.objectives.objective import Objective
+from electrify.planning.flops import work_of
 
 Precision = Literal["float32", "mixed"]
 """mixed: autocast to bfloat16 or float16, with weights, gradients and state in float32."""
 
 FLOAT, HALF = 4, 2
 STATE = 2 * FLOAT  # mean and square of every gradient; muon keeps less
-# What a masked-LM head holds at once of each logit in float32: itself, its chance (which becomes
-# its gradient), the chance to sample by at other temperatures than 1, and a padded copy of that.
+# What a masked-LM head holds at once of each logit in float32: itself, its probability (which
+# becomes its gradient), that to sample by at other temperatures than 1, and a padded copy of that.
 COPIES_OF_LOGITS = 4
 # Numbers held for each pair of tokens and head where attention is not fused: DeBERTa's, measured.
 PER_PAIR = 4
@@ -53,13 +53,13 @@ def activations(network: Any, length: int, slots: int | None, precision: Precisi
     return FLOAT * (body + logits)
 
 
-def of_one_example(
-    networks: Mapping[str, Any], length: int, slots: int, precision: Precision
-) -> float:
+def of_one_example(objective: Objective, length: int, slots: int, precision: Precision) -> float:
     """Bytes that one example needs in all networks; masked-LM heads see the slots."""
     return sum(
-        activations(network, length, None if role == DETECTS else slots, precision)
-        for role, network in networks.items()
+        activations(
+            network, length, None if objective.roles[role].every_token else slots, precision
+        )
+        for role, network in objective.networks.items()
     )
 
 

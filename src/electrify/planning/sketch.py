@@ -1,6 +1,6 @@
 """A recipe's networks without their weights: what they are and weigh, before memory is spent."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -8,26 +8,13 @@ from torch import nn
 
 from electrify.errors import UserError
 from electrify.models.inputs import place_of_padding
-from electrify.models.pair import (
-    FEED_FORWARD,
-    TABLE_WIDTH,
-    Vocabulary,
-    build_masked_lm,
-    build_pair,
-)
+from electrify.models.pair import FEED_FORWARD, TABLE_WIDTH, Vocabulary
 from electrify.models.sharing import home_of_tables
+from electrify.objectives.objective import Objective, build_objective
 from electrify.planning.flops import Shape
 from electrify.recipes.schema import Recipe, check
 
 POSITION_TABLES = ("position_embeddings", "embed_positions")
-
-
-class Sketch(NamedTuple):
-    """The networks of a recipe on the meta device, by role, and what is to be said of them."""
-
-    networks: Mapping[str, Any]
-    """generator and discriminator, or masked-lm alone."""
-    notes: list[str]
 
 
 class Parts(NamedTuple):
@@ -40,21 +27,16 @@ class Parts(NamedTuple):
     head: int
 
 
-def sketch(recipe: Recipe, vocabulary: Vocabulary) -> Sketch:
-    """Check a recipe wholly, and build its networks without weights."""
+def sketch(recipe: Recipe, vocabulary: Vocabulary) -> Objective:
+    """Check a recipe wholly, and build its objective with networks without weights."""
     check(recipe)
     with torch.device("meta"):
-        if recipe.objective.kind == "mlm":
-            network, notes = build_masked_lm(recipe, vocabulary)
-            networks = {"masked-lm": network}
-        else:
-            generator, discriminator, notes = build_pair(recipe, vocabulary)
-            networks = {"generator": generator, "discriminator": discriminator}
-    for role, network in reversed(networks.items()):  # the generator takes over what is set there
-        section = "generator" if role == "generator" else "discriminator"
+        objective = build_objective(recipe, vocabulary)
+    for role, network in objective.networks.items():
+        section = objective.roles[role].section
         _check_sizes(section, network.config)
         _check_length(section, network, recipe)
-    return Sketch(networks, notes)
+    return objective
 
 
 def parts_of(network: Any) -> Parts:

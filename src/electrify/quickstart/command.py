@@ -241,7 +241,8 @@ def _planned(settings: Quickstart, begin: float, measured: Callable[[], Cost]) -
 def untrained(some: schema.Recipe, tokenizer: Path, out: Path) -> Path:
     """A recipe's discriminator with its starting weights, as a folder for transformers."""
     from electrify.models.export import export
-    from electrify.training.objective import build_objective, vocabulary_of
+    from electrify.objectives.objective import build_objective
+    from electrify.training.data import vocabulary_of
 
     loaded = tokenizers.load(tokenizer)
     network = build_objective(some, vocabulary_of(loaded)).networks["discriminator"]

@@ -11,6 +11,36 @@ import tyro
 
 from electrify import config
 from electrify.errors import UserError
+from electrify.recipes.ranges import RANGES
+
+
+class ObjectiveKind(NamedTuple):
+    """What is known of an objective before torch is imported."""
+
+    title: str
+    where: str
+    """Its class, see objectives/objective.py."""
+    unused: tuple[str, ...] = ()
+    """Sections and fields of a recipe that it has no use for."""
+
+
+OBJECTIVES = {
+    "rtd": ObjectiveKind(
+        "replaced token detection", "electrify.objectives.rtd:ReplacedTokenDetection"
+    ),
+    "mlm": ObjectiveKind(
+        "masked language modelling",
+        "electrify.objectives.mlm:MaskedLanguageModel",
+        unused=(
+            "generator",
+            "sharing",
+            "objective.generator_weight",
+            "objective.discriminator_weight",
+            "objective.temperature",
+            "objective.disallow_correct",
+        ),
+    ),
+}
 
 Value = bool | int | float | str
 # Which fields there are the architecture says, so `with_config_flags` reads their flags, not tyro.
@@ -61,8 +91,8 @@ class Sharing:
 class Objective:
     """What is learned."""
 
-    kind: Literal["rtd", "mlm"] = "rtd"
-    """Replaced token detection, or masked language modelling with the discriminator's body."""
+    kind: Annotated[str, tyro.conf.arg(metavar="{rtd,mlm}")] = "rtd"
+    """Replaced token detection, or masked language modelling with the discriminator's encoder."""
     mask_rate: float = 0.15
     """Share of tokens that are hidden."""
     shown_as_mask: float = 0.85
@@ -257,6 +287,9 @@ def _value(text: str) -> Value:
 
 def check(recipe: Recipe) -> None:
     """Refuse values that cannot be meant, as far as they show without the architecture."""
+    kind = recipe.objective.kind
+    if kind not in OBJECTIVES:
+        raise config.unknown("objective.kind", kind, OBJECTIVES, "objective")
     for name, allowed in RANGES.items():
         section, field_name = name.split(".")
         value = getattr(getattr(recipe, section), field_name)
@@ -288,22 +321,22 @@ def check(recipe: Recipe) -> None:
             got=f"run.output_bias = {recipe.run.output_bias}, weights from {released}",
             fix="--run.output-bias zero",
         )
-    if recipe.objective.kind == "mlm":
-        _check_nothing_ignored(recipe)
+    _check_nothing_ignored(recipe)
 
 
 def _check_nothing_ignored(recipe: Recipe) -> None:
-    """Masked language modelling has one network: refuse settings that are about two."""
-    for name in ONLY_WITH_GENERATOR:
+    """Refuse settings that the objective has no use for."""
+    kind = OBJECTIVES[recipe.objective.kind]
+    for name in kind.unused:
         section, _, field_name = name.partition(".")
         given, default = getattr(recipe, section), getattr(Recipe(), section)
         if field_name:
             given, default = getattr(given, field_name), getattr(default, field_name)
         if given != default:
             raise UserError(
-                f"{name} would be ignored: masked language modelling has no generator",
-                got=f"{given} with objective.kind = mlm",
-                fix=f"leave {name} out, or set objective.kind to rtd",
+                f"{name} would be ignored: {kind.title} does not use it",
+                got=f"{given} with objective.kind = {recipe.objective.kind}",
+                fix=f"leave {name} out, or choose another objective.kind",
             )
 
 
@@ -311,79 +344,6 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-class Range(NamedTuple):
-    """The values that a numeric field takes.
-
-    >>> 0 in Range(0, 1), 1 in Range(0, 1, below=True), float("nan") in Range(0, 1)
-    (True, False, False)
-    >>> print(Range(0, 1), "or", Range(0, 65_536, above=True))
-    0 to 1 or more than 0, up to 65,536
-    """
-
-    least: float
-    most: float
-    above: bool = False
-    """Leave out the least."""
-    below: bool = False
-    """Leave out the most."""
-
-    def __contains__(self, value: object) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        high = value < self.most if self.below else value <= self.most
-        return high and (self.least < value if self.above else self.least <= value)
-
-    def __str__(self) -> str:
-        low, high = (f"{end:,}" if abs(end) < LONG else f"{end:.4g}" for end in self[:2])
-        if not self.above and not self.below:
-            return f"{low} to {high}"
-        low = f"more than {low}" if self.above else f"{low} or more"
-        return f"{low}, less than {high}" if self.below else f"{low}, up to {high}"
-
-
-LONG = 1e15  # numbers from here on are printed with an exponent
-# Learning rate, decay and clip norm are bounded by what float32 holds: values that are merely too
-# large for training reach the guard, which reports what happened.
-FLOAT32 = 1e30
-COUNT = Range(1, 10**12)
-COUNT_OR_OFF = Range(0, 10**12)
-LOSS_WEIGHT = Range(0, 1e6)
-DECAY = Range(0, 1, below=True)
-SCALE = Range(0, 64, above=True)
-RANGES: dict[str, Range] = {
-    "generator.width": SCALE,
-    "generator.depth": SCALE,
-    "objective.mask_rate": Range(0, 1, above=True, below=True),
-    "objective.shown_as_mask": Range(0, 1),
-    "objective.generator_weight": LOSS_WEIGHT,
-    "objective.discriminator_weight": LOSS_WEIGHT,
-    "objective.temperature": Range(1e-4, 1e4),
-    "optimizer.lr": Range(0, FLOAT32, above=True),
-    "optimizer.beta1": DECAY,
-    "optimizer.beta2": DECAY,
-    "optimizer.eps": Range(0, 1, above=True),
-    "optimizer.weight_decay": Range(0, FLOAT32),
-    "optimizer.clip": Range(0, FLOAT32),
-    "optimizer.warmup": COUNT_OR_OFF,
-    "run.steps": COUNT,
-    "run.batch_size": Range(1, 2**20),
-    "run.length": Range(8, 65_535),  # as shards do
-    "run.log_every": COUNT,
-    "run.eval_every": COUNT_OR_OFF,
-    "run.eval_batches": COUNT,
-    "run.save_every": COUNT,
-    "run.keep_last": COUNT,
-    "run.keep_percent": Range(0, 100, above=True),
-    "run.seed": Range(0, 2**63 - 1),
-}
 FROM_TOKENIZER = {"vocab_size"} | {
     f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep", "mask")
 }
-ONLY_WITH_GENERATOR = (
-    "generator",
-    "sharing",
-    "objective.generator_weight",
-    "objective.discriminator_weight",
-    "objective.temperature",
-    "objective.disallow_correct",
-)

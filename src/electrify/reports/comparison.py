@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 
 from electrify.config import to_dict
+from electrify.objectives.objective import Metric
 from electrify.reports import plots
-from electrify.reports.curves import CURVES, MOST_DOTS, Curve, in_words
+from electrify.reports.curves import MOST_DOTS, in_words
 from electrify.reports.page import Html, Key, Section, figure, grid, name, paragraph, table, text
 from electrify.reports.plots import DASHES, SERIES, Line, short
 from electrify.reports.run import HELD_OUT, TRAIN, Run
@@ -16,7 +17,7 @@ from electrify.training.folder import FREE
 
 def comparison(runs: Sequence[Run]) -> Section:
     """Headline numbers, curves over each other, and where the recipes differ."""
-    figures = [drawn for curve in CURVES if (drawn := _together(runs, curve))]
+    figures = [drawn for n, m in _metrics(runs).items() if (drawn := _together(runs, n, m))]
     parts = [_headlines(runs), *([grid(figures)] if figures else []), *_notes(runs)]
     parts += _recipes(runs)
     return Section(text("Comparison"), parts, "comparison")
@@ -33,23 +34,27 @@ def _headlines(runs: Sequence[Run]) -> Html:
                 text("–" if run.parameters is None else short(run.parameters)),
                 text(f"{run.step:,} of {run.steps:,}"),
                 text("–" if math.isnan(run.tokens_seen) else short(run.tokens_seen)),
-                number(latest.get("generator_loss"), ".3f"),
-                number(latest.get("discriminator_loss"), ".4f"),
-                number(latest.get("auc"), ".3f"),
+                *(number(latest.get(name), look.form) for name, look in _metrics(runs).items()),
                 number(run.usual_speed, ",.0f"),
             ]
         )
-    titles = ["run", "architecture", "parameters", "steps", "tokens seen", "generator loss"]
-    titles += ["discriminator loss", "AUC", "tokens/s"]
+    titles = ["run", "architecture", "parameters", "steps", "tokens seen"]
+    titles += [*(look.label for look in _metrics(runs).values()), "tokens/s"]
     caption = "Losses and AUC are the last on held-out text"
     return table(caption, [text(title) for title in titles], rows, left=(0, 1))
 
 
-def _together(runs: Sequence[Run], curve: Curve) -> Html | None:
+def _metrics(runs: Sequence[Run]) -> dict[str, Metric]:
+    """Return the metrics that any of the runs draws."""
+    shown = (item for run in runs for item in run.objective.shown.items())
+    return {name: look for name, look in shown if look.curve}
+
+
+def _together(runs: Sequence[Run], metric: str, look: Metric) -> Html | None:
     """One metric of all runs, on training text and, stronger, on held-out text."""
-    lines, keys, said = [], [], [f"{curve.title} over steps."]
+    lines, keys, said = [], [], [f"{look.curve} over steps."]
     for place, run in enumerate(runs):
-        train, held_out = (run.series(split, curve.metric) for split in (TRAIN, HELD_OUT))
+        train, held_out = (run.series(split, metric) for split in (TRAIN, HELD_OUT))
         if not train.steps and not held_out.steps:
             continue
         dashes = DASHES[place % len(DASHES)]
@@ -57,12 +62,12 @@ def _together(runs: Sequence[Run], curve: Curve) -> Html | None:
         dots = len(held_out.steps) <= MOST_DOTS
         lines.append(Line(held_out.steps, held_out.values, place, dashes, dots=dots))
         keys.append(Key(name(run.name), place % SERIES, dashes))
-        said.append(in_words(f"{run.name} on training text", train, curve.form))
-        said.append(in_words(f"{run.name} on held-out text", held_out, curve.form))
+        said.append(in_words(f"{run.name} on training text", train, look.form))
+        said.append(in_words(f"{run.name} on held-out text", held_out, look.form))
     if not lines:
         return None
-    svg = plots.curves(f"comparison-{curve.metric}", lines)
-    return figure(text(curve.title), svg, " ".join(filter(None, said)), keys)
+    svg = plots.curves(f"comparison-{metric}", lines)
+    return figure(text(look.curve), svg, " ".join(filter(None, said)), keys)
 
 
 def _notes(runs: Sequence[Run]) -> list[Html]:

@@ -1,70 +1,20 @@
 """The curves of a run: what is drawn over its steps, what it is compared with, and in words."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from electrify.reports import plots
 from electrify.reports.page import Html, Key, figure, text
 from electrify.reports.plots import Band, Level, Line, Point
 from electrify.reports.run import HELD_OUT, TRAIN, Run, Series
-from electrify.training.bands import PLATEAU, base_rate_loss, reference
 
 MOST_DOTS = 40  # on a line; more would hide it
 
 
-class Curve(NamedTuple):
-    """A metric that is drawn."""
-
-    metric: str
-    title: str
-    form: str
-    """How its values are written."""
-    levels: Callable[[Run], list[Level]] = lambda run: []
-    bands: Callable[[Run], list[Band]] = lambda run: []
-
-
-def _chance(run: Run) -> list[Level]:
-    return [Level(run.sizes.chance, f"chance {run.sizes.chance:.2f}")]
-
-
-def _plateau(run: Run) -> list[Band]:
-    low, high = (share * run.sizes.chance for share in PLATEAU)
-    return [Band(low, high, "guessing by frequency")]
-
-
-def _constant(run: Run) -> list[Level]:
-    """What one answer for every token gives, at the last replaced rate measured."""
-    rates = (
-        run.series(HELD_OUT, "replaced_rate").values or run.series(TRAIN, "replaced_rate").values
-    )
-    if not rates:
-        return []
-    loss = base_rate_loss(rates[-1])
-    return [Level(loss, f"one answer for all {loss:.3f}")]
-
-
-def _coin(run: Run) -> list[Level]:
-    return [Level(0.5, "chance 0.5")]
-
-
-GENERATOR = Curve("generator_loss", "Generator loss", ".3f", _chance, _plateau)
-CURVES = (
-    GENERATOR,
-    Curve("discriminator_loss", "Discriminator loss", ".4f", _constant),
-    Curve("auc", "AUC of replaced against original", ".3f", _coin),
-)
-MASKED = (GENERATOR._replace(title="Masked-LM loss"),)
-
-
-def curves_of(run: Run) -> Sequence[Curve]:
-    """Those a run's objective has."""
-    return CURVES if run.detects else MASKED
-
-
-def drawn(run: Run, curve: Curve, key: str) -> Html | None:
-    """A metric on training and held-out text; None if it was never measured."""
-    train, held_out = (run.series(split, curve.metric) for split in (TRAIN, HELD_OUT))
+def drawn(run: Run, metric: str, key: str) -> Html | None:
+    """Draw a metric on the training and the validation set; None if it was never measured."""
+    look = run.objective.shown[metric]
+    train, held_out = (run.series(split, metric) for split in (TRAIN, HELD_OUT))
     lines = [
         Line(train.steps, train.values, 0, faint=bool(held_out.steps)),
         Line(held_out.steps, held_out.values, 1, dots=len(held_out.steps) <= MOST_DOTS),
@@ -72,29 +22,30 @@ def drawn(run: Run, curve: Curve, key: str) -> Html | None:
     lines = [line for line in lines if line.steps]
     if not lines:
         return None
-    levels, bands, points = curve.levels(run), curve.bands(run), _points(run, curve)
-    svg = plots.curves(f"{key}-{curve.metric}", lines, levels, bands, points)
+    levels = [Level(*level) for level in look.levels(run.sizes, run.latest)]
+    bands, points = [Band(*band) for band in look.bands(run.sizes)], _points(run, metric)
+    svg = plots.curves(f"{key}-{metric}", lines, levels, bands, points)
     keys = [
         Key(text("training text"), 0, faint=bool(held_out.steps)),
         Key(text("held-out text"), 1),
     ]
     keys = [k for k, series in zip(keys, (train, held_out), strict=True) if series.steps]
     keys += [Key(text(point.label), 0, diamond=True) for point in points]
-    said = [f"{curve.title} over steps."]
-    said += [in_words("Training text", train, curve.form)]
-    said += [in_words("Held-out text", held_out, curve.form)]
+    said = [f"{look.curve} over steps."]
+    said += [in_words("Training text", train, look.form)]
+    said += [in_words("Held-out text", held_out, look.form)]
     marks = [*(level.label for level in levels), *(point.label for point in points)]
     said += [f"To compare with: {mark}." for mark in marks]
     said += [f"From {b.low:.2f} to {b.high:.2f}: {b.label}." for b in bands]
-    return figure(text(curve.title), svg, " ".join(filter(None, said)), keys)
+    return figure(text(look.curve), svg, " ".join(filter(None, said)), keys)
 
 
-def _points(run: Run, curve: Curve) -> list[Point]:
+def _points(run: Run, metric: str) -> list[Point]:
     """The public reading, where the run is like it and has come that far."""
-    reading = reference(run.sizes)
-    if reading is None or curve.metric not in reading.metrics or run.step < reading.step:
+    reading = run.objective.reference(run.sizes)
+    if reading is None or metric not in reading.metrics or run.step < reading.step:
         return []
-    value = reading.metrics[curve.metric]
+    value = reading.metrics[metric]
     return [Point(reading.step, value, f"official code at step {reading.step:,}: {value}")]
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from electrify.batches.masking import Flags, Ids
 from electrify.errors import UserError
-from electrify.models.rtd import corrupt
-from electrify.reports.pair import sampled, shards_of_run, suspicion, weights_of
-from electrify.training.loop import Task
-from electrify.training.objective import held_out_task
+from electrify.objectives.rtd import corrupt, weights_of
+from electrify.reports.pair import sampled, shards_of_run, suspicion
+from electrify.training.data import validation_task
 from electrify.training.trained import Trained
+from electrify.training.training import Task
 
 
 class Example(NamedTuple):
@@ -40,14 +40,14 @@ class Example(NamedTuple):
 def held_out(run: Path, loaded: Trained) -> Task:
     """The batches on which a run is evaluated."""
     data, here = shards_of_run(run), torch.device("cpu")
-    found = held_out_task(loaded.recipe, data, loaded.tokenizer, here)
+    found = validation_task(loaded.recipe, data, loaded.tokenizer, here)
     if found is None:
         raise UserError(
             f"{run} has no held-out examples",
             got="shards without a validation split",
             fix="electrify prepare --validation 0.01 leaves some out of training",
         )
-    return found[0]
+    return found.task
 
 
 def examples(loaded: Trained, task: Task, numbers: Sequence[int]) -> list[Example]:

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from electrify.batches.batch import Batch
 from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Masking, choose, hide
 from electrify.errors import UserError
-from electrify.models.inputs import Inputs
-from electrify.models.rtd import corrupt as put_in
+from electrify.objectives.rtd import corrupt as put_in
 from electrify.reports.examples import Example, examples, held_out
 from electrify.reports.pair import LoadedPair, sampled, suspicion
 from electrify.reports.spelling import Piece, encodable, on_one_line, speller
@@ -273,11 +274,11 @@ def _trimmed(places: list[_Place], text: str) -> list[_Place]:
     return trimmed
 
 
-def _inputs(encoding: Any) -> Inputs:
+def _inputs(encoding: Any) -> Batch[Tensor]:
     """A batch of one text and no slots."""
     ids_BL = torch.tensor([encoding.ids])
     none_BN = torch.zeros(1, 0, dtype=torch.long)
-    return Inputs(
+    return Batch(
         ids_BL,
         ids_BL,
         torch.ones_like(ids_BL),
@@ -288,7 +289,7 @@ def _inputs(encoding: Any) -> Inputs:
     )
 
 
-def _with_slots(pair: LoadedPair, inputs: Inputs, rate: float, seed: int) -> Inputs:
+def _with_slots(pair: LoadedPair, inputs: Batch[Tensor], rate: float, seed: int) -> Batch[Tensor]:
     """The batch with [MASK] in a share of its places; the same seed chooses the same ones."""
     special = pair.tokenizer.special
     ids_BL, key, row_B = inputs.ids_BL.numpy(), (seed, 0), np.zeros(1, dtype=np.int64)

@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers.models.electra import ElectraForPreTraining
 
+from electrify.batches.batch import Batch
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, open_encoder
-from electrify.models import sampling
-from electrify.models.inputs import Framed, Inputs, call, totals_of
-from electrify.models.mlm import predict
+from electrify.models.inputs import Framed, call
 from electrify.models.pair import LABELS
 from electrify.models.pretrained import open_model
-from electrify.models.rtd import Weights, replaced_logits
-from electrify.recipes.schema import Recipe
+from electrify.objectives import sampling
+from electrify.objectives.masked_lm import predict
+from electrify.objectives.rtd import Weights, replaced_logits, weights_of
 from electrify.reports.threshold import Threshold, of_metrics, of_run
 from electrify.storage.commit import sha256_of
 from electrify.tokens import tokenizer as tokenizers
@@ -45,19 +45,21 @@ class LoadedPair(NamedTuple):
 
 
 @torch.no_grad()
-def sampled(generator: nn.Module, inputs: Inputs, weights: Weights, vocab_size: int) -> Tensor:
+def sampled(
+    generator: nn.Module, inputs: Batch[Tensor], weights: Weights, vocab_size: int
+) -> Tensor:
     """What a generator puts into the slots: ids_BN, by the slots' uniform numbers.
 
     Some released networks have more outputs than their tokenizer has tokens; those are not drawn.
     """
-    said = predict(generator, inputs, totals_of(inputs))
-    chances_MV = sampling.adjusted(
-        said.chances_MV[:, :vocab_size],
+    said = predict(generator, inputs, inputs.totals())
+    probs_MV = sampling.adjusted(
+        said.probs_MV[:, :vocab_size],
         weights.temperature,
         said.original_M,
         weights.disallow_correct,
     )
-    sampled_M = sampling.inverse_cdf(chances_MV, inputs.uniforms_BN.flatten())
+    sampled_M = sampling.inverse_cdf(probs_MV, inputs.uniforms_BN.flatten())
     return sampled_M.view_as(inputs.positions_BN)
 
 
@@ -124,12 +126,6 @@ def _of_run(run: Path) -> LoadedPair:
         weights_of(loaded.recipe),
         threshold=of_run(run, loaded.step),
     )
-
-
-def weights_of(recipe: Recipe) -> Weights:
-    """How a recipe samples its generator."""
-    objective = recipe.objective
-    return Weights(temperature=objective.temperature, disallow_correct=objective.disallow_correct)
 
 
 def _of_folders(name: str, discriminator: str, beside: Path | None) -> LoadedPair:

@@ -114,7 +114,7 @@ def _states(runs: Sequence[Run]) -> Html:
 
 def _examples(run: Run, count: int) -> list[Html]:
     """Heat maps, or why there are none; nothing if none are asked for or can be."""
-    if not count or not run.detects:
+    if not count or "discriminator" not in run.objective.roles:
         return []
     try:
         found, threshold = examples_of_run(run.path, count)

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError, safe_open
 
 from electrify.errors import DamagedError, UserError
+from electrify.objectives.bands import Sizes, sizes_of
+from electrify.objectives.objective import Objective, objective_class
 from electrify.recipes.schema import Recipe
 from electrify.reports.pair import shards_of_run
 from electrify.reports.provenance import Source, read_source
 from electrify.storage.commit import checked_manifest
 from electrify.training import checkpoint
-from electrify.training.bands import Sizes, sizes_of
 from electrify.training.folder import RunFolder
 from electrify.training.journal import METRICS, TIMING, records_in
 
@@ -64,9 +65,9 @@ class Run(NamedTuple):
         return self.step >= self.steps
 
     @property
-    def detects(self) -> bool:
-        """Whether there is a discriminator."""
-        return self.recipe.objective.kind == "rtd"
+    def objective(self) -> type[Objective]:
+        """What it learns by."""
+        return objective_class(self.recipe.objective.kind)
 
     @property
     def sizes(self) -> Sizes:
@@ -105,6 +106,12 @@ class Run(NamedTuple):
     def last(self, split: str) -> dict[str, Any] | None:
         """The newest measurement of a split."""
         return next((r for r in reversed(self.metrics) if r["split"] == split), None)
+
+    @property
+    def latest(self) -> dict[str, float]:
+        """The newest metrics that are numbers, on the validation set where there are some."""
+        newest = self.last(HELD_OUT) or self.last(TRAIN) or {}
+        return {n: v for n, v in newest.items() if n not in ("step", "split") and v is not None}
 
 
 def _series(records: Records, metric: str) -> Series:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from electrify.config import to_toml
+from electrify.recipes.schema import OBJECTIVES
 from electrify.reports import curves
 from electrify.reports.page import (
     NOTHING,
@@ -23,9 +24,7 @@ from electrify.reports.page import (
 from electrify.reports.plots import short
 from electrify.reports.provenance import sources_table
 from electrify.reports.run import COUNTS, HELD_OUT, TRAIN, Run
-from electrify.training.bands import verdict
 
-OBJECTIVES = {"rtd": "replaced token detection", "mlm": "masked language modelling"}
 MOST_ROWS = 24  # of the table of measurements
 
 
@@ -46,6 +45,15 @@ def number(value: float | None, form: str) -> Html:
     return NOTHING if value is None or math.isnan(value) else text(f"{value:{form}}")
 
 
+def capitalised(label: str) -> str:
+    """Return a label with a capital first letter, its others as they are.
+
+    >>> capitalised("masked-LM loss")
+    'Masked-LM loss'
+    """
+    return label[:1].upper() + label[1:]
+
+
 def state(run: Run) -> Html:
     """Whether the run is over."""
     if run.finished:
@@ -62,10 +70,11 @@ def headline(run: Run) -> Html:
     when = text(f"held-out, step {latest['step']:,}" if latest else "not measured on held-out text")
     body, maker = run.recipe.discriminator, run.recipe.generator
     pair = f"generator: {maker.width:g} × width, {maker.depth:g} × depth"
+    has_generator = "generator" in run.objective.roles
     kind, share = run.recipe.objective.kind, 100 * run.step / run.steps
     rows = [
-        Tile("Objective", text(kind.upper()), text(OBJECTIVES[kind])),
-        Tile("Architecture", text(body.architecture), text(pair if run.detects else "")),
+        Tile("Objective", text(kind.upper()), text(OBJECTIVES[kind].title)),
+        Tile("Architecture", text(body.architecture), text(pair if has_generator else "")),
         Tile(
             "Parameters",
             NOTHING if run.parameters is None else text(short(run.parameters)),
@@ -73,17 +82,12 @@ def headline(run: Run) -> Html:
         ),
         Tile("Steps", text(f"{run.step:,}"), text(f"of {run.steps:,} ({share:.0f} %)")),
         Tile("Tokens seen", _tokens(run), text("without padding")),
-        Tile(
-            "Generator loss" if run.detects else "Masked-LM loss",
-            number(latest.get("generator_loss"), ".3f"),
-            when,
+        *(
+            Tile(capitalised(look.label), number(latest.get(name), look.form), when)
+            for name, look in run.objective.shown.items()
+            if look.curve
         ),
     ]
-    if run.detects:
-        rows += [
-            Tile("Discriminator loss", number(latest.get("discriminator_loss"), ".4f"), when),
-            Tile("AUC", number(latest.get("auc"), ".3f"), when),
-        ]
     speed = text("median; on the machine below")
     return tiles([*rows, Tile("Tokens a second", number(run.usual_speed, ",.0f"), speed)])
 
@@ -93,7 +97,7 @@ def _tokens(run: Run) -> Html:
 
 
 def _curves(run: Run, key: str) -> list[Html]:
-    drawn = [curves.drawn(run, curve, key) for curve in curves.curves_of(run)]
+    drawn = [curves.drawn(run, n, key) for n, look in run.objective.shown.items() if look.curve]
     drawn += [
         curves.simple("Learning rate", run.series(TRAIN, "learning_rate"), f"{key}-rate"),
         curves.simple("Tokens a second", run.speed, f"{key}-speed"),
@@ -102,37 +106,25 @@ def _curves(run: Run, key: str) -> list[Html]:
     if not found:
         return [paragraph(text("Nothing was measured yet."))]
     parts = [grid(found)]
-    if (latest := run.last(HELD_OUT)) and "generator_loss" in latest:
+    if (latest := run.last(HELD_OUT)) and not latest.keys().isdisjoint(run.objective.shown):
         numbers = {n: math.nan if v is None else v for n, v in latest.items() if n != "split"}
-        said = verdict(run.sizes, latest["step"], numbers)
+        said = run.objective.reading(run.sizes, latest["step"], numbers)
         parts.append(paragraph(text(f"On held-out text at step {latest['step']:,}: {said}.")))
     return [*parts, *_measurements(run)]
-
-
-METRICS = {
-    "generator_loss": ("generator loss", ".3f"),
-    "generator_accuracy": ("its accuracy", ".3f"),
-    "discriminator_loss": ("discriminator loss", ".4f"),
-    "replaced_rate": ("replaced", ".3f"),
-    "accuracy": ("accuracy", ".3f"),
-    "precision": ("precision at 0.5", ".3f"),
-    "recall": ("recall at 0.5", ".3f"),
-    "auc": ("AUC", ".3f"),
-}
 
 
 def _measurements(run: Run) -> list[Html]:
     split = HELD_OUT if run.last(HELD_OUT) else TRAIN
     records = [record for record in run.metrics if record["split"] == split]
     shown = _thinned(records)
-    known = {n: look for n, look in METRICS.items() if any(n in record for record in shown)}
+    known = {n: m for n, m in run.objective.shown.items() if any(n in record for record in shown)}
     words = "held-out" if split == HELD_OUT else "training"
     caption = f"{len(shown)} of {len(records)} measurements on {words} text"
     rows = [
-        [text(f"{r['step']:,}"), *(number(r.get(n), form) for n, (_, form) in known.items())]
+        [text(f"{r['step']:,}"), *(number(r.get(n), look.form) for n, look in known.items())]
         for r in shown
     ]
-    columns = [text("step"), *(text(title) for title, _ in known.values())]
+    columns = [text("step"), *(text(look.label) for look in known.values())]
     return [details(text("The numbers as a table"), table(caption, columns, rows))]
 
 

@@ -7,8 +7,9 @@ machine that slows down it takes longer than its budget, and says so at its end.
 import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count
 
 import torch
 
@@ -16,15 +17,11 @@ from electrify.errors import UserError
 from electrify.jobs import available_cores
 from electrify.progress import duration
 from electrify.recipes.schema import Recipe
-from electrify.training.evaluate import evaluate
-from electrify.training.loop import (
-    Training,
-    cut_rows,
-    held_out_micro_batches,
-    one_gradient,
-    reason_to_stop,
-)
+from electrify.training.clock import Spent
+from electrify.training.evaluate import validate
 from electrify.training.precision import Choice
+from electrify.training.signals import Stop
+from electrify.training.training import Stepper, Validation, cut_rows
 
 FIRST = 2  # the first steps are slower: memory is found, kernels are chosen
 TO_MEASURE = 0.05  # of the time, but
@@ -37,25 +34,35 @@ FEW_STEPS = 500
 BUSY = 0.7  # of the CPU time that its threads could have had: with less, others took the rest
 
 
-def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | None:
-    """The recipe with the steps that fit, warm-up and cadences following; no weight moves.
+def fit_to_budget(
+    recipe: Recipe,
+    stepper: Stepper,
+    validation: Validation | None,
+    seconds: float,
+    stop: Stop,
+    warn: Callable[[str], None],
+) -> Recipe | None:
+    """Return the recipe with the steps that fit, warm-up and cadences following; no weight moves.
 
-    The first process measures, and all take its answer. Updates are whole ones at a rate of 0.
-    None if there is a reason to stop before that.
+    The main rank measures, and all take its answer. Updates are complete ones at a rate of 0. None
+    if there is a reason to stop before that.
     """
-    begin, scale = time.monotonic(), run.engine.scale_state()
+    engine, stepper = stepper.engine, replace(stepper, spent=Spent())
+    begin, scale = time.monotonic(), engine.scale_state()
     cpu_begin = time.process_time()
-    one_step = _seconds_of_a_step(run, _seconds_to_measure(seconds)) * OVERHEAD
+    one_step = _seconds_of_a_step(stepper, _seconds_to_measure(seconds), stop) * OVERHEAD
     threads = max(time.monotonic() - begin, 1e-9) * torch.get_num_threads()
-    on_cpu = run.engine.device.type == "cpu"
+    on_cpu = engine.device.type == "cpu"
     cpu_share = (time.process_time() - cpu_begin) / threads if on_cpu else 1.0
-    one_evaluation = _seconds_of_evaluation(run) if recipe.run.eval_every else 0.0
-    run.optimizer.state.clear()
-    run.engine.load_scale(scale)
-    if reason_to_stop(run):  # in the middle of measuring, perhaps
+    one_evaluation = (
+        _seconds_of_evaluation(stepper, validation, stop) if recipe.run.eval_every else 0.0
+    )
+    stepper.optimizer.state.clear()
+    engine.load_scale(scale)
+    if engine.any_reason(stop.why()):  # in the middle of measuring, perhaps
         return None
     left = seconds - (time.monotonic() - begin)
-    one_step, one_evaluation, left = run.engine.agreed((one_step, one_evaluation, left))
+    one_step, one_evaluation, left = engine.broadcast((one_step, one_evaluation, left))
     evaluations = max(1, min(EVALUATIONS, int(left * MOST_FOR_EVALUATION / (one_evaluation or 1))))
     steps = int((left - evaluations * one_evaluation) / one_step)
     if steps < 1:
@@ -66,9 +73,9 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
             fix="give more time, or a smaller recipe",
         )
     if steps < FEW_STEPS:
-        run.warn(
+        warn(
             f"only {steps:,} steps fit into {duration(seconds)}, a step takes {one_step:.2g} s: "
-            f"{cause_of_few_steps(run.engine.choice, cpu_share, os.getloadavg()[0])}"
+            f"{cause_of_few_steps(engine.choice, cpu_share, os.getloadavg()[0])}"
         )
     share = steps / recipe.run.steps
     return replace(
@@ -81,6 +88,16 @@ def fit_to_budget(recipe: Recipe, run: Training, seconds: float) -> Recipe | Non
             eval_every=recipe.run.eval_every and math.ceil(steps / evaluations),
             save_every=max(1, min(recipe.run.save_every, steps // 4)),
         ),
+    )
+
+
+def as_before(recipe: Recipe, before: Recipe) -> Recipe:
+    """Return the recipe with what a budget set when the run was started."""
+    found = {name: getattr(before.run, name) for name in SET_BY_BUDGET}
+    return replace(
+        recipe,
+        optimizer=replace(recipe.optimizer, warmup=before.optimizer.warmup),
+        run=replace(recipe.run, **found),
     )
 
 
@@ -107,31 +124,29 @@ def _seconds_to_measure(seconds: float) -> float:
     return min(seconds * TO_MEASURE, MOST_TO_MEASURE)
 
 
-def _seconds_of_a_step(run: Training, seconds: float) -> float:
-    """The mean of the updates of some seconds, one at least, after the first ones."""
-    spent = 0.0
+def _seconds_of_a_step(stepper: Stepper, seconds: float, stop: Stop) -> float:
+    """Return the mean of the updates of some seconds, one at least, after the first ones."""
+    spent, engine = 0.0, stepper.engine
     for number in count():
-        batch = run.task.batches[number]  # made ahead in training, and its shards verified
+        batch = stepper.task.batches[number]  # made ahead in training, and its shards verified
         begin = time.monotonic()
-        one_gradient(run, number, batch, may_move=_finite)
+        gradient = stepper.accumulate(number, batch)
+        # Even at a rate of 0 a gradient that is not a number would spoil the weights.
+        finite = math.isfinite(gradient.loss) and math.isfinite(gradient.norm)
+        stepper.apply(lr=0.0, move=finite)
         spent = time.monotonic() - begin + (spent if number > FIRST else 0.0)
-        if (number >= FIRST and run.engine.agreed(spent >= seconds)) or reason_to_stop(run):
+        enough = number >= FIRST and engine.broadcast(spent >= seconds)
+        if enough or engine.any_reason(stop.why()):
             break
     return spent / max(1, number - FIRST + 1)
 
 
-def _finite(loss: float, norm: float) -> bool:
-    """Even at a rate of 0 a gradient that is no number would spoil the weights."""
-    return math.isfinite(loss) and math.isfinite(norm)
-
-
-def _seconds_of_evaluation(run: Training) -> float:
-    """How long a measurement on held-out text takes, from a batch of it."""
-    if run.held_out is None:
+def _seconds_of_evaluation(stepper: Stepper, validation: Validation | None, stop: Stop) -> float:
+    """Return how long an evaluation takes, from a micro-batch of it."""
+    if validation is None:
         return 0.0
     for _ in range(2):  # the first may compile, and finds memory
         begin = time.monotonic()
-        one_batch = islice(held_out_micro_batches(run, run.held_out), 1)
-        evaluate(run.model, run.engine, one_batch, run.held_out.metrics, 1)
-    cuts = cut_rows(run.engine.share(run.held_out.batch_size), run.micro_batch)
-    return (time.monotonic() - begin) * len(cuts) * run.held_out_batches
+        validate(stepper, validation, lambda: stepper.engine.any_reason(stop.why()), most=1)
+    cuts = cut_rows(stepper.engine.share(validation.task.batch_size), stepper.micro_batch)
+    return (time.monotonic() - begin) * len(cuts) * validation.batches

@@ -3,7 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -53,15 +53,20 @@ class Spent:
 
     def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
         self.wait = wait
-        """Until the device has done what it was told."""
+        """Waits for the device to finish its work."""
         self.updates = 0
+        self.measuring = False
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.begun = time.monotonic()
 
-    def is_due(self) -> bool:
-        """Whether the update that begins is one of those that are measured; the first is."""
+    def begin_update(self) -> None:
+        """Count an update; some are measured, the first one among them."""
         self.updates += 1
-        return self.updates % self.EVERY == 1
+        self.measuring = self.updates % self.EVERY == 1
+
+    def in_update(self, what: str) -> AbstractContextManager[None]:
+        """Count the time inside, if this update is measured."""
+        return self.on(what) if self.measuring else nullcontext()
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
@@ -75,6 +80,8 @@ class Spent:
     def waiting(self, items: Iterable[Item]) -> Iterator[Item]:
         """The same items; the time they took to come was spent on data."""
         iterator = iter(items)
+        if not self.updates:  # setting up is not part of the training
+            self.begun = time.monotonic()
         while True:
             begin = time.monotonic()
             try:

@@ -9,7 +9,7 @@ total, so gradients add up over processes to those of one process.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,9 @@ from torch.distributed.fsdp import FSDPModule
 from electrify.errors import UserError
 from electrify.models.fast import keep_memory
 from electrify.training.precision import Asked, Choice, choose
-from electrify.training.sharding import whole
+from electrify.training.sharding import full_tensor
 
+Result = TypeVar("Result")
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -67,7 +68,7 @@ class Engine:
         if precision == "float32":
             self.use(Choice("float32", "float32", ""))
         else:
-            self.use(self.first_then_others(lambda: choose(precision, self.device.type)))
+            self.use(self.main_first(lambda: choose(precision, self.device.type)))
 
     def use(self, choice: Choice) -> None:
         """Compute in a precision that all processes agree on."""
@@ -78,8 +79,8 @@ class Engine:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=scaled)
 
     @property
-    def first(self) -> bool:
-        """Whether this process is the one that writes."""
+    def is_main(self) -> bool:
+        """Whether this rank is the one that writes."""
         return bool(self.rank == 0)
 
     def rows(self, batch_size: int) -> range:
@@ -114,7 +115,7 @@ class Engine:
         return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
 
     @contextmanager
-    def adding(self, model: nn.Module, last: bool) -> Iterator[None]:
+    def accumulating(self, model: nn.Module, last: bool) -> Iterator[None]:
         """Inside, gradients are only added up over processes for the last micro-batch."""
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(last)
@@ -126,8 +127,8 @@ class Engine:
         """Gradients of a loss; torch averages them over processes where a sum is wanted."""
         self.scaler.scale(loss * self.world).backward()
 
-    def true_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        """Undo what float16 had to be scaled by, before gradients are measured and clipped."""
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Undo the scaling of float16, before gradients are measured and clipped."""
         if self.scaler.is_enabled():
             self.scaler.unscale_(optimizer)
 
@@ -149,65 +150,77 @@ class Engine:
         if state and self.scaler.is_enabled():
             self.scaler.load_state_dict(state)
 
-    def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors with all their parts, in the process that writes; the others have to ask too.
+    def gather_full_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Gather sharded tensors on the main rank; every rank has to call it.
 
-        What had to be gathered goes to the processor at once: no device needs to hold all of it.
+        What was gathered goes to the CPU immediately: no device needs to hold all of it.
         """
         found = {}
         for name, tensor in tensors.items():
-            gathered = whole(tensor)
-            if self.first:
+            gathered = full_tensor(tensor)
+            if self.is_main:
                 found[name] = gathered if gathered is tensor else gathered.cpu()
         return found
 
-    def total(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes."""
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Return the sum over all ranks."""
         if self.world == 1:
             return tensor
         summed: Tensor = self.accelerator.reduce(tensor.to(self.device), reduction="sum")
         return summed.cpu()
 
-    def totals(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The sums of all processes, by name."""
+    def all_reduce_sums(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the sums over all ranks, by name."""
         if self.world == 1 or not sums:
             return sums
         names = sorted(sums)
         flat = torch.cat([sums[name].detach().double().flatten() for name in names])
-        parts = torch.split(self.total(flat), [sums[name].numel() for name in names])
+        parts = torch.split(self.all_reduce(flat), [sums[name].numel() for name in names])
         return {n: part.view(sums[n].shape) for n, part in zip(names, parts, strict=True)}
 
-    def agreed(self, value: Any) -> Any:
-        """What the first process says, on all of them."""
+    def any_reason(self, mine: str) -> str:
+        """Return why any rank wants to stop; empty if none does."""
+        if float(self.all_reduce(torch.tensor(float(bool(mine))))) == 0:
+            return ""
+        return mine or "another process was asked to stop"
+
+    def broadcast(self, value: Any) -> Any:
+        """Return the main rank's value on every rank."""
         if self.world == 1:
             return value
         from accelerate.utils import broadcast_object_list
 
         return broadcast_object_list([value])[0]
 
-    def finish(self) -> None:
-        """Wait for the device to have done what it was told."""
+    def synchronize(self) -> None:
+        """Wait for the device to finish its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def wait(self) -> None:
-        """Wait for every process."""
+    def barrier(self) -> None:
+        """Wait for every rank."""
         self.accelerator.wait_for_everyone()
 
-    def first_then_others(self, work: Callable[[], Any]) -> Any:
-        """Let the first process do something and all learn its result, or its error."""
+    def main_first(self, work: Callable[[], Any]) -> Any:
+        """Let the main rank do something; every rank gets its result, or its error."""
         result: Any = None
-        if self.first:
+        if self.is_main:
             try:
                 result = work()
             except Exception as error:  # whatever it is, the others must not wait for ever
                 if self.world == 1:
                     raise
                 result = error
-        result = self.agreed(result)
+        result = self.broadcast(result)
         if isinstance(result, Exception):
             raise result
         return result
+
+    def on_main(self, work: Callable[[], Result]) -> Result | None:
+        """Return what the main rank makes, there alone; an error is raised on every rank."""
+        made: list[Result] = []
+        self.main_first(lambda: made.append(work()))
+        return made[0] if made else None
 
     def close(self) -> None:
         """Leave the group of processes."""
@@ -224,6 +237,6 @@ def _other_state(device: str, why: str) -> UserError:
 
 
 @cache
-def alone() -> Engine:
-    """One process on the processor, in float32."""
+def single_process() -> Engine:
+    """Return one process on the CPU, in float32."""
     return Engine(device="cpu")

@@ -1,6 +1,6 @@
-"""How good a model is on text it was not trained on: always the same batches."""
+"""How good a model is on the validation set."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ from torch import nn
 
 from electrify.models.export import in_evaluation
 from electrify.training.engine import Engine
+from electrify.training.training import Stepper, Validation, cut_rows
 from electrify.training.update import Sums, add
 
 
@@ -19,11 +20,41 @@ def evaluate(
     metrics: Callable[[Sums, int], dict[str, float]],
     batches: int,
 ) -> dict[str, float]:
-    """Metrics over pairs of a micro-batch and the totals of its global batch; none of none."""
+    """Return the metrics over pairs of a micro-batch and the totals of its global batch."""
     sums: Sums = {}
     with in_evaluation(model):
         for micro_batch, totals in micro_batches:
             with engine.autocast():
                 _, some = model(micro_batch, totals)
             sums = add(sums, some)
-    return metrics(engine.totals(sums), batches) if sums else {}
+    return metrics(engine.all_reduce_sums(sums), batches) if sums else {}
+
+
+def validate(
+    stepper: Stepper, validation: Validation, stopped: Callable[[], object], most: int = 0
+) -> dict[str, float]:
+    """Return the metrics on the validation set, or on its first `most` micro-batches."""
+    return evaluate(
+        stepper.model,
+        stepper.engine,
+        _micro_batches(stepper, validation, stopped, most),
+        validation.task.metrics,
+        validation.batches,
+    )
+
+
+def _micro_batches(
+    stepper: Stepper, validation: Validation, stopped: Callable[[], object], most: int
+) -> Iterator[tuple[Any, Any]]:
+    """Yield micro-batches of this rank with the totals of their batch; none after a stop."""
+    task, count = validation.task, 0
+    rows = stepper.engine.share(task.batch_size)
+    for number in range(validation.batches):
+        if stopped():
+            return
+        batch = task.batches[number]
+        for start, stop in cut_rows(rows, stepper.micro_batch):
+            yield task.tensors(batch.rows(start, stop)), batch.totals()
+            count += 1
+            if count == most:
+                return

@@ -3,29 +3,24 @@
 from pathlib import Path
 from typing import Any
 
-from electrify.models.card import ROWS, Facts, card
 from electrify.models.export import ENCODER, encoder_alone, export
+from electrify.objectives.card import Facts, card
 from electrify.training.folder import RunFolder
 from electrify.training.journal import read
 from electrify.training.options import Export
 from electrify.training.trained import load_trained
 
-DETECTION = ("threshold", "replaced_rate", "false_alarm_rate")
-"""What `inspect` needs to know about a discriminator; kept in its configuration."""
-
 
 def export_run(settings: Export) -> None:
-    """Write DIR/discriminator and DIR/generator, or DIR/model, and DIR/encoder."""
+    """Write a folder for each network, and DIR/encoder."""
     about = RunFolder(settings.run).about
     step, recipe, tokenizer, objective = load_trained(settings.run, settings.step)
     record = validation_record(settings.run, step)
-    measured = {name: value for name, value in record.items() if name in ROWS and value is not None}
-    facts = Facts(recipe, step, about["shards"], measured, objective.notes)
-    trained = objective.networks
-    main = trained["discriminator"] if "discriminator" in trained else trained["model"]
-    networks = {**trained, ENCODER: encoder_alone(main)}
-    if "discriminator" in trained and record.get("threshold") is not None:
-        main.config.replaced_token_detection = {name: record[name] for name in DETECTION}
+    main = objective.networks[objective.main]
+    networks = {**objective.networks, ENCODER: encoder_alone(main)}
+    for name, value in objective.config_fields(record).items():
+        setattr(main.config, name, value)
+    facts = Facts(objective, recipe, step, about["shards"], record)
     cards = {role: card(role, net, facts) for role, net in networks.items()}
     identity = {"run": about["identity"], "step": step}
     export(networks, cards, tokenizer, settings.out, identity, recipe.run.length)

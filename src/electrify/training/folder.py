@@ -127,7 +127,7 @@ class RunFolder(NamedTuple):
         """Whether there is a run already."""
         return (self.path / "run.json").is_file()
 
-    def begin_or_go_on(
+    def begin_or_resume(
         self,
         recipe: Recipe,
         data: Path,

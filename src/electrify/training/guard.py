@@ -13,14 +13,14 @@ from statistics import fmean
 from typing import Any, Literal
 
 from electrify.errors import GuardError
-from electrify.training.bands import ALARMS, Metrics, Seen, Sizes
+from electrify.objectives.bands import Alarm, Metrics, Seen, Sizes
 
 LEAST_HISTORY = 32  # steps before a spike can be told from noise
 SPIKE_FACTOR = 1.5  # less than this above the usual is no spike, however calm the run is
 HALVINGS = 16  # float16's scale starts at 2**16
 TAIL = 20  # steps that a report shows
 IN_A_ROW = 3  # intervals that must look wrong
-AUCS = 8  # intervals over which the AUC is seen to rise
+INTERVALS = 8  # over which the watched metric is seen to rise
 RISE = 0.01
 REPEAT = 5_000  # steps before the same alarm is given again
 
@@ -57,8 +57,15 @@ class Guard:
     Step k trains on batch k, so a batch that is left out is a step that is passed over.
     """
 
-    def __init__(self, settings: GuardSettings, sizes: Sizes | None, scaled: bool = False) -> None:
-        self.settings, self.sizes = settings, sizes
+    def __init__(
+        self,
+        settings: GuardSettings,
+        sizes: Sizes | None = None,
+        alarms: Sequence[Alarm] = (),
+        watched: str = "",
+        scaled: bool = False,
+    ) -> None:
+        self.settings, self.sizes, self.alarms, self.watched = settings, sizes, alarms, watched
         self.scaled = scaled
         """Whether gradients are scaled for float16, whose overflows are part of its search."""
         self._enough = min(LEAST_HISTORY, settings.window)
@@ -75,8 +82,8 @@ class Guard:
         self._overflows = 0
         self._streaks: dict[str, int] = {}
         self._given: dict[str, int] = {}
-        self._aucs: list[float] = []
-        self._best_auc = 0.0
+        self._watched: list[float] = []
+        self._best = 0.0
 
     @property
     def loss_is_finite(self) -> bool:
@@ -158,14 +165,13 @@ class Guard:
         if self.sizes is None:
             return []
         old_enough = step >= self.sizes.patience
-        if "auc" in metrics:
-            self._aucs = [*self._aucs, metrics["auc"]][-AUCS:]
-        known = {name: value for name, value in metrics.items() if name in Seen._fields}
-        seen = Seen(step, self.sizes, self._best_auc, _rising(self._aucs), **known)
-        if old_enough and seen.auc > self._best_auc:
-            self._best_auc = seen.auc
+        if self.watched in metrics:
+            self._watched = [*self._watched, metrics[self.watched]][-INTERVALS:]
+        seen = Seen(step, self.sizes, metrics, self._best, _rising(self._watched))
+        if old_enough and seen[self.watched] > self._best:
+            self._best = seen[self.watched]
         alarms = []
-        for alarm in ALARMS:
+        for alarm in self.alarms:
             streak = self._streaks.get(alarm.kind, 0) + 1 if alarm.holds(seen) else 0
             self._streaks[alarm.kind] = streak
             again = step - self._given.get(alarm.kind, -REPEAT) >= REPEAT
@@ -206,8 +212,8 @@ class Guard:
             "overflows": self._overflows,
             "streaks": dict(self._streaks),
             "given": dict(self._given),
-            "aucs": [str(auc) for auc in self._aucs],  # JSON has no NaN
-            "best_auc": self._best_auc,
+            "aucs": [str(value) for value in self._watched],  # JSON has no NaN
+            "best_auc": self._best,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -226,7 +232,7 @@ class Guard:
         ]
         self._bad, self._overflows = list(state["bad"]), state["overflows"]
         self._streaks, self._given = dict(state["streaks"]), dict(state["given"])
-        self._aucs, self._best_auc = [float(auc) for auc in state["aucs"]], state["best_auc"]
+        self._watched, self._best = [float(value) for value in state["aucs"]], state["best_auc"]
 
 
 def _rising(values: Sequence[float]) -> bool:

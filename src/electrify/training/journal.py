@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from electrify.errors import DamagedError
 from electrify.storage.commit import committed, defined
+from electrify.training.observer import Observer, warn
 
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
 
@@ -51,8 +52,26 @@ def records_in(content: bytes, path: Path) -> list[dict[str, Any]]:
                 got=f"line {number}: {error!r}",
                 fix="remove that line, or the file",
             ) from error
-        records.append(record)
+        records.append(modern_names(record))
     return records
+
+
+MASKED_LM_NAMES = {
+    "generator_loss": "mlm_loss",
+    "generator_accuracy": "mlm_accuracy",
+    "generator_correct": "mlm_correct",
+}
+
+
+def modern_names(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record in which a masked language model is not called a generator.
+
+    Runs of the masked-LM baseline once logged its loss under the generator's name; those of
+    replaced token detection have the discriminator's loss beside it.
+    """
+    if "discriminator_loss" in record or "generator_loss" not in record:
+        return record
+    return {MASKED_LM_NAMES.get(name, name): value for name, value in record.items()}
 
 
 def read(run: Path) -> list[dict[str, Any]]:
@@ -78,17 +97,33 @@ def cut(path: Path, step: int) -> None:
             temporary.write_bytes(content)
 
 
-class Journal:
-    """Appends records to the files of a run that starts after `step`, 0 for a new one."""
+class Journal(Observer):
+    """Appends records to the files of a run that starts after `step`, 0 for a new one.
 
-    def __init__(self, run: Path, step: int) -> None:
+    Records that cannot be written are warned about, unless it is `strict`.
+    """
+
+    def __init__(self, run: Path, step: int, strict: bool = True) -> None:
         run.mkdir(parents=True, exist_ok=True)
-        self._run = run
+        self._run, self._strict = run, strict
         self._files: dict[str, IO[bytes]] = {}
-        self.rewind(step)
+        self.on_rewind(step)
 
-    def rewind(self, step: int) -> None:
-        """Forget what came after a step, since the run goes on from there."""
+    def on_log(
+        self, split: str, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]
+    ) -> None:
+        """Record metrics and timings."""
+        try:
+            self.record(step, split, metrics)
+            if timings:
+                self.timing(step, timings)
+        except OSError as error:
+            if self._strict:
+                raise
+            warn(f"the metrics of step {step:,} could not be written: {error}")
+
+    def on_rewind(self, step: int) -> None:
+        """Forget what came after a step."""
         for name in (METRICS, TIMING):
             if name in self._files:
                 self._files[name].close()
@@ -103,14 +138,14 @@ class Journal:
         """Note values that depend on the machine and the moment."""
         self._append(TIMING, {"step": step, **values})
 
-    def sync(self) -> None:
-        """Make the records last; due before a checkpoint of their step is committed."""
+    def on_save(self) -> None:
+        """Make the records last."""
         for file in self._files.values():
             os.fsync(file.fileno())
 
     def close(self) -> None:
         """Make the records last, and stop."""
-        self.sync()
+        self.on_save()
         for file in self._files.values():
             file.close()
 

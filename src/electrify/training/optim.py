@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from electrify.recipes.schema import Optimizer
 from electrify.training.muon import StackedMuon
-from electrify.training.sharding import whole
+from electrify.training.sharding import full_tensor
 
 
 class _WithMoments(torch.optim.Optimizer):
@@ -246,4 +246,4 @@ def clip(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
         # As TensorFlow: exactly the gradients where the norm is small enough, no ε in the quotient.
         factor = most / torch.clamp(norm, min=most)
         torch._foreach_mul_(gradients, factor)
-    return whole(norm)
+    return full_tensor(norm)

@@ -12,10 +12,14 @@ from electrify.progress import (
     duration,
     has_live_terminal,
 )
+from electrify.training.observer import Observer, Values
 
 if TYPE_CHECKING:
     import torch
     from rich.live import Live
+
+    from electrify.objectives.bands import Sizes
+    from electrify.objectives.objective import Objective
 
 
 class Sight(NamedTuple):
@@ -96,6 +100,44 @@ class Screen:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+
+class ProgressLine(Observer):
+    """Shows training metrics on the screen, and prints what validation metrics mean."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        objective: "type[Objective]",
+        sizes: "Sizes",
+        steps: int,
+        flops_per_step: float,
+        precision: str,
+        device: "torch.device",
+    ) -> None:
+        self.screen, self.objective, self.sizes, self.steps = screen, objective, sizes, steps
+        self.flops_per_step, self.device = flops_per_step, device
+        self.peak = matmul_peak(device, precision)
+
+    def on_log(self, split: str, step: int, metrics: Values, timings: Values) -> None:
+        """Show metrics."""
+        if split != "train":
+            said = self.objective.reading(self.sizes, step, dict(metrics))
+            print(f"held-out at step {step:,}: {said}", flush=True)
+            return
+        shown = self.objective.shown.items()
+        seconds = 1 / timings["steps_per_second"]
+        self.screen.show(
+            Sight(
+                step,
+                self.steps,
+                {m.short: metrics[name] for name, m in shown if m.short and name in metrics},
+                timings["tokens_per_second"],
+                share_of_peak(self.flops_per_step, seconds, self.peak),
+                peak_memory(self.device),
+                (self.steps - step) * seconds,
+            )
+        )
 
 
 def matmul_peak(device: "torch.device", precision: str) -> float | None:

@@ -6,19 +6,19 @@ parameter that the optimizer moves twice or never, padding that is part of a los
 
 # B batch, L length, N slots a row
 
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from electrify.batches.batch import Batch
 from electrify.errors import UserError
 from electrify.models.export import in_evaluation
-from electrify.models.inputs import Inputs, totals_of
 from electrify.models.pair import REFUSALS, Vocabulary
-from electrify.models.rtd import ReplacedTokenDetection
-from electrify.models.sharing import broken_ties
-from electrify.recipes.schema import Sharing
+from electrify.objectives.objective import Objective
+from electrify.recipes.schema import Recipe
 from electrify.training.optim import named_owners
 from electrify.training.state import weights_norm
 
@@ -26,25 +26,18 @@ ROWS, REAL, LENGTH = 2, 12, 16
 
 
 def self_check(
-    model: nn.Module,
+    objective: Objective,
     optimizer: torch.optim.Optimizer,
-    sharing: Sharing,
+    recipe: Recipe,
     vocabulary: Vocabulary,
     mask: int,
 ) -> list[str]:
     """Raise if something is wrong; returns the names of parameters that no loss reaches."""
-    if isinstance(model, ReplacedTokenDetection):
-        check_ties(model, sharing)
-    check_listed_once(model, optimizer)
-    check_finite(model)
-    return check_padding(model, vocabulary, mask)
-
-
-def check_ties(model: ReplacedTokenDetection, sharing: Sharing) -> None:
-    """What the recipe ties is one object."""
-    broken = broken_ties(model.generator, model.discriminator, sharing)
-    if broken:
-        raise _broken("generator and discriminator do not share what they should", broken[0])
+    if broken := objective.broken_ties(recipe):
+        raise _broken("the networks do not share what they should", broken[0])
+    check_listed_once(objective, optimizer)
+    check_finite(objective)
+    return check_padding(objective, vocabulary, mask)
 
 
 def check_listed_once(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -70,23 +63,29 @@ def check_finite(model: nn.Module) -> None:
         )
 
 
-def check_padding(model: nn.Module, vocabulary: Vocabulary, mask: int) -> list[str]:
+def check_padding(objective: Objective, vocabulary: Vocabulary, mask: int) -> list[str]:
     """No gradient comes from padding or from unused slots, and some comes from real tokens.
 
     Returns the names of parameters that got no gradient at all.
     """
-    inputs = _few_tokens(vocabulary, mask, next(model.parameters()).device)
-    seen: list[Tensor] = []
+    batch = _few_tokens(vocabulary, mask, next(objective.parameters()).device)
+    seen: dict[str, Tensor] = {}
 
-    def keep(module: nn.Module, arguments: Any, output: Any) -> None:
-        output.logits.retain_grad()
-        seen.append(output.logits)
+    def keep(role: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, arguments: Any, output: Any) -> None:
+            output.logits.retain_grad()
+            seen[role] = output.logits
 
-    last = model.discriminator if isinstance(model, ReplacedTokenDetection) else None
-    with torch.random.fork_rng(devices=[]), in_evaluation(model):
-        handle = last.register_forward_hook(keep) if last is not None else None
+        return hook
+
+    handles = [
+        network.register_forward_hook(keep(role))
+        for role, network in objective.networks.items()
+        if objective.roles[role].every_token and objective.weight_of(role) > 0
+    ]
+    with torch.random.fork_rng(devices=[]), in_evaluation(objective):
         try:
-            loss, _ = model(inputs, totals_of(inputs))
+            loss, _ = objective(batch, batch.totals())
             loss.backward()
         except (*REFUSALS, IndexError) as error:
             raise UserError(
@@ -96,23 +95,24 @@ def check_padding(model: nn.Module, vocabulary: Vocabulary, mask: int) -> list[s
                 "divide the width",
             ) from error
         finally:
-            if handle is not None:
+            for handle in handles:
                 handle.remove()
-    untouched = [name for name, _, parameter in named_owners(model) if parameter.grad is None]
-    model.zero_grad(set_to_none=True)
-    learned = not isinstance(model, ReplacedTokenDetection) or model.weights.discriminator > 0
-    if seen and seen[0].grad is not None and learned:
-        gradient_BL = seen[0].grad.flatten(2).abs().sum(-1) if seen[0].ndim > 2 else seen[0].grad
-        if gradient_BL[inputs.attention_BL == 0].any():
-            raise _broken("padding is part of the discriminator's loss", "a gradient at padding")
-        if not gradient_BL[inputs.attention_BL == 1].all():
-            raise _broken("a real token is not part of the discriminator's loss", "no gradient")
+    untouched = [name for name, _, parameter in named_owners(objective) if parameter.grad is None]
+    objective.zero_grad(set_to_none=True)
+    for role, logits in seen.items():
+        if logits.grad is None:
+            continue
+        gradient_BL = logits.grad.flatten(2).abs().sum(-1) if logits.ndim > 2 else logits.grad
+        if gradient_BL[batch.attention_BL == 0].any():
+            raise _broken(f"padding is part of the {role}'s loss", "a gradient at padding")
+        if not gradient_BL[batch.attention_BL == 1].all():
+            raise _broken(f"a real token is not part of the {role}'s loss", "no gradient")
     if not torch.isfinite(loss):
         raise _broken("the loss of a few tokens is not finite", f"{float(loss.detach())}")
     return untouched
 
 
-def _few_tokens(vocabulary: Vocabulary, mask: int, device: torch.device) -> Inputs:
+def _few_tokens(vocabulary: Vocabulary, mask: int, device: torch.device) -> Batch[Tensor]:
     """Two rows of any tokens, the second with padding and with an unused slot."""
     ids_BL = torch.arange(ROWS * LENGTH).view(ROWS, LENGTH) % vocabulary.size
     ids_BL[(ids_BL == mask) | (ids_BL == vocabulary.pad)] = vocabulary.cls
@@ -121,7 +121,7 @@ def _few_tokens(vocabulary: Vocabulary, mask: int, device: torch.device) -> Inpu
     positions_BN = torch.tensor([[1, 3], [2, 0]])
     masked_BL = ids_BL.clone()
     masked_BL[0, [1, 3]], masked_BL[1, 2] = mask, mask
-    inputs = Inputs(
+    batch = Batch(
         ids_BL,
         masked_BL,
         attention_BL,
@@ -130,7 +130,7 @@ def _few_tokens(vocabulary: Vocabulary, mask: int, device: torch.device) -> Inpu
         torch.tensor([[1.0, 1.0], [1.0, 0.0]]),
         torch.tensor([[0.3, 0.6], [0.9, 0.5]]),
     )
-    return Inputs._make(tensor.to(device) for tensor in inputs)
+    return batch.map(lambda tensor: tensor.to(device))
 
 
 def _broken(what: str, got: str) -> UserError:

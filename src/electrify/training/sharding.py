@@ -68,7 +68,7 @@ def layers(model: nn.Module) -> Iterator[nn.Module]:
                 yield layer
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """A tensor with all its parts; every process has to ask."""
     gather = getattr(tensor, "full_tensor", None)
     return gather() if gather is not None else tensor

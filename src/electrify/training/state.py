@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from electrify.errors import DamagedError
 from electrify.training.optim import named_owners
-from electrify.training.sharding import dealt_like, whole
+from electrify.training.sharding import dealt_like, full_tensor
 
 SEPARATOR = "|"
 
@@ -34,7 +34,7 @@ def weights_norm(model: nn.Module) -> float:
     """
     trained = {name for name, _ in model.named_parameters()}
     weights = [tensor for name, tensor in model_tensors(model).items() if name in trained]
-    return float(whole(torch.nn.utils.get_total_norm(weights)))
+    return float(full_tensor(torch.nn.utils.get_total_norm(weights)))
 
 
 @torch.no_grad()

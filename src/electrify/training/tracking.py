@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from electrify.errors import UserError
 from electrify.storage.commit import committed
 from electrify.training.journal import METRICS, Values
+from electrify.training.observer import Observer
 
 TRACKER_ID = "tracker-id"
 PROJECT = "electrify"
@@ -30,6 +31,19 @@ def tracker(
     if name not in TRACKERS:
         raise UserError("no such tracker", got=f"--track {name}", fix=f"one of {_names()}")
     return _harmless(name, TRACKERS[name], run, step, warn)
+
+
+class Tracker(Observer):
+    """Passes metrics on to a tracker."""
+
+    def __init__(self, track: Track) -> None:
+        self._track = track
+
+    def on_log(
+        self, split: str, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]
+    ) -> None:
+        """Pass metrics and timings on."""
+        self._track(step, split, {**metrics, **timings})
 
 
 @contextmanager

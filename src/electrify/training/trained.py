@@ -7,13 +7,14 @@ from typing import NamedTuple
 from safetensors.torch import load_file
 
 from electrify.errors import DamagedError, UserError
+from electrify.objectives.objective import Objective, build_objective
 from electrify.recipes.schema import Recipe
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training import checkpoint
 from electrify.training.checkpoint import Stored
+from electrify.training.data import vocabulary_of
 from electrify.training.folder import RunFolder
-from electrify.training.objective import Objective, build_objective, vocabulary_of
 from electrify.training.options import NEWEST
 from electrify.training.state import load_model
 
@@ -36,8 +37,8 @@ def load_trained(run: Path, step: int = NEWEST) -> Trained:
     tokenizer = tokenizers.load(folder.tokenizer)
     objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
     tensors = load_file(chosen.folder / "model.safetensors")
-    load_model(objective.model, tensors, str(chosen.folder))
-    objective.model.eval()
+    load_model(objective, tensors, str(chosen.folder))
+    objective.eval()
     return Trained(chosen.step, recipe, tokenizer, objective)
 
 

@@ -17,7 +17,7 @@ GUMBEL_EPSILON = 1e-9
 
 
 @torch.no_grad()
-def inverse_cdf(chances_MV: Tensor, uniforms_M: Tensor) -> Tensor:
+def inverse_cdf(probs_MV: Tensor, uniforms_M: Tensor) -> Tensor:
     """The token at which the cumulative probability reaches the uniform number of its row.
 
     First the block is found, then the token in it, so that no running sum over the whole vocabulary
@@ -27,9 +27,9 @@ def inverse_cdf(chances_MV: Tensor, uniforms_M: Tensor) -> Tensor:
     not numbers, the token is meaningless but inside the vocabulary: the loss of such a model is
     not finite, and the guard must live to see it.
     """
-    rows, vocabulary = chances_MV.shape
+    rows, vocabulary = probs_MV.shape
     padding = -vocabulary % BLOCK
-    weights_MKW = torch.nn.functional.pad(chances_MV, (0, padding)).view(rows, -1, BLOCK)
+    weights_MKW = torch.nn.functional.pad(probs_MV, (0, padding)).view(rows, -1, BLOCK)
     ends_MK = weights_MKW.sum(dim=-1).double().cumsum(dim=-1)
     target_M1 = (uniforms_M.double().unsqueeze(1) * ends_MK[:, -1:]).clamp_(min=SMALLEST)
     block_M1 = torch.searchsorted(ends_MK, target_M1).clamp_(max=ends_MK.shape[1] - 1)
@@ -44,9 +44,9 @@ def inverse_cdf(chances_MV: Tensor, uniforms_M: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def gumbel_max(chances_MV: Tensor, noise_MV: Tensor) -> Tensor:
+def gumbel_max(probs_MV: Tensor, noise_MV: Tensor) -> Tensor:
     """The token with the largest noisy logit: the official way, with noise that is given."""
-    return (chances_MV.log() + noise_MV).argmax(dim=-1)
+    return (probs_MV.log() + noise_MV).argmax(dim=-1)
 
 
 def gumbel_noise(uniforms: Tensor) -> Tensor:
@@ -56,16 +56,16 @@ def gumbel_noise(uniforms: Tensor) -> Tensor:
 
 
 def adjusted(
-    chances_MV: Tensor, temperature: float, original_M: Tensor, disallow_correct: bool
+    probs_MV: Tensor, temperature: float, original_M: Tensor, disallow_correct: bool
 ) -> Tensor:
-    """The chances to sample by: cooled or heated, without the original token if not allowed.
+    """The probabilities to sample by: cooled or heated, without the original token if not allowed.
 
-    The official code takes 1000 from the original's logit. Its chance can be 1 in float32, where
-    those of all others have underflowed: then the others are equally likely.
+    The official code takes 1000 from the original's logit. Its probability can be 1 in float32,
+    where those of all others have underflowed: then the others are equally likely.
     """
     if temperature == 1 and not disallow_correct:
-        return chances_MV
-    logits_MV = chances_MV.log()
+        return probs_MV
+    logits_MV = probs_MV.log()
     if disallow_correct:
         original_M1 = original_M.unsqueeze(1)
         logits_MV.scatter_(1, original_M1, -inf)

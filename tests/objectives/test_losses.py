@@ -15,19 +15,20 @@ from sklearn.metrics import roc_auc_score
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch import nn
 
-from electrify.models import rtd, sampling
-from electrify.models.inputs import Inputs, totals_of
-from electrify.models.mlm import CrossEntropy, MaskedLanguageModel
+from electrify.batches.batch import Batch
 from electrify.models.pair import build_masked_lm, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.objectives import detection, rtd, sampling
+from electrify.objectives.masked_lm import CrossEntropy
+from electrify.objectives.mlm import MaskedLanguageModel
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 
 FOLDER = Path(__file__).parent.parent / "golden"
 GOLDEN = json.loads((FOLDER / "formulas.json").read_text())
 REPEATS = dict(np.load(FOLDER / "scatter_repeats.npz"))
 
 
-def chances(logits: torch.Tensor) -> torch.Tensor:
-    """As `mlm.predict` gives them: in float32, whatever the logits are in."""
+def probs(logits: torch.Tensor) -> torch.Tensor:
+    """As `masked_lm.predict` gives them: in float32, whatever the logits are in."""
     return torch.softmax(logits.float(), dim=-1)
 
 
@@ -49,7 +50,7 @@ def test_inverse_cdf_has_the_distribution_of_the_softmax(vocabulary, dtype):
     draw = torch.Generator().manual_seed(0)
     logits = (2 * torch.randn(vocabulary, generator=draw)).to(dtype)
     uniforms = torch.rand(100_000, generator=draw)
-    sampled = sampling.inverse_cdf(chances(logits).expand(len(uniforms), -1), uniforms)
+    sampled = sampling.inverse_cdf(probs(logits).expand(len(uniforms), -1), uniforms)
     assert fits_softmax(sampled, logits)
     assert not fits_softmax(sampled, 1.1 * logits), "the test is sharp enough"
 
@@ -59,10 +60,10 @@ def test_gumbel_max_has_the_distribution_of_the_softmax(dtype):
     draw = torch.Generator().manual_seed(0)
     logits = (2 * torch.randn(5, generator=draw)).to(dtype)
     noise = sampling.gumbel_noise(torch.rand(100_000, 5, generator=draw))
-    sampled = sampling.gumbel_max(chances(logits).expand(len(noise), -1), noise)
+    sampled = sampling.gumbel_max(probs(logits).expand(len(noise), -1), noise)
     assert fits_softmax(sampled, logits)
     assert not fits_softmax(sampled, 1.1 * logits), "the test is sharp enough"
-    near = chances(torch.tensor([[8.0, 8.0]], dtype=dtype)), torch.tensor([[0.001, 0.002]])
+    near = probs(torch.tensor([[8.0, 8.0]], dtype=dtype)), torch.tensor([[0.001, 0.002]])
     assert sampling.gumbel_max(*near).item() == 1, "16 bits would not tell them apart"
 
 
@@ -72,13 +73,13 @@ def test_inverse_cdf_is_the_naive_one_and_holds_at_the_edges():
     uniforms = torch.rand(400, generator=draw)
     cumulative = torch.softmax(logits.double(), -1).cumsum(-1)
     naive = (cumulative < uniforms.double().unsqueeze(1)).sum(-1)
-    assert (sampling.inverse_cdf(chances(logits), uniforms) == naive).float().mean() > 0.995
+    assert (sampling.inverse_cdf(probs(logits), uniforms) == naive).float().mean() > 0.995
     certain = torch.full((3, 300), -1e9)
     certain[:, 299] = 0.0
     edges = torch.tensor([1e-12, 0.5, 1.0])  # a number just below 1 is 1 in float32
-    assert sampling.inverse_cdf(chances(certain), edges).tolist() == [299, 299, 299]
+    assert sampling.inverse_cdf(probs(certain), edges).tolist() == [299, 299, 299]
     certain[:, 299], certain[:, 0] = -1e9, 0.0
-    assert sampling.inverse_cdf(chances(certain), edges).tolist() == [0, 0, 0]
+    assert sampling.inverse_cdf(probs(certain), edges).tolist() == [0, 0, 0]
 
 
 def test_cross_entropy_and_its_gradient_are_those_of_torch():
@@ -86,7 +87,7 @@ def test_cross_entropy_and_its_gradient_are_those_of_torch():
     logits = (5 * torch.randn(40, 300)).requires_grad_()
     original, shares = torch.randint(0, 300, (40,)), torch.rand(40)
     loss, said = CrossEntropy.apply(logits, original, shares)
-    torch.testing.assert_close(said, chances(logits).detach())
+    torch.testing.assert_close(said, probs(logits).detach())
     expected = (nn.functional.cross_entropy(logits, original, reduction="none") * shares).sum()
     torch.testing.assert_close(loss, expected)
     [gradient] = torch.autograd.grad(3 * loss, logits)
@@ -110,13 +111,13 @@ def test_gumbel_noise_is_finite_as_officially():
 
 def test_temperature_and_disallow_correct():
     logits, original = torch.randn(50, 20), torch.randint(0, 20, (50,))
-    cold = sampling.adjusted(chances(logits), 1e-3, original, False)
+    cold = sampling.adjusted(probs(logits), 1e-3, original, False)
     assert torch.equal(sampling.inverse_cdf(cold, torch.rand(50)), logits.argmax(-1))
-    other = sampling.adjusted(chances(logits), 1.0, original, True)
+    other = sampling.adjusted(probs(logits), 1.0, original, True)
     assert not torch.any(sampling.inverse_cdf(other, torch.rand(50)) == original)
 
 
-BAD_CHANCES = {
+BAD_PROBS = {
     "NaN": torch.full((4, 300), torch.nan),
     "infinite": torch.full((4, 300), torch.inf),
     "one NaN": torch.full((4, 300), 1 / 300).index_fill(1, torch.tensor(17), torch.nan),
@@ -129,13 +130,13 @@ BAD_CHANCES = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD_CHANCES)
+@pytest.mark.parametrize("kind", BAD_PROBS)
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 1e-320])
 @pytest.mark.parametrize("disallow_correct", [False, True])
-def test_whatever_the_chances_the_sample_is_in_the_vocabulary(kind, temperature, disallow_correct):
+def test_whatever_the_probs_the_sample_is_in_the_vocabulary(kind, temperature, disallow_correct):
     """An index outside of it kills the process on a GPU, before the guard has seen the loss."""
     uniforms, original = torch.tensor([0.0, 1e-12, 0.5, 1.0]), torch.tensor([0, 17, 150, 299])
-    given = sampling.adjusted(BAD_CHANCES[kind], temperature, original, disallow_correct)
+    given = sampling.adjusted(BAD_PROBS[kind], temperature, original, disallow_correct)
     for sampled in (
         sampling.inverse_cdf(given, uniforms),
         sampling.inverse_cdf(given, torch.full_like(uniforms, torch.nan)),
@@ -156,12 +157,12 @@ def test_a_token_without_chance_is_never_drawn():
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 3.0, 1e-320])
 @pytest.mark.parametrize("certain", [10.0, 90.0, 1e4])
 def test_the_original_is_never_drawn_where_it_is_not_allowed(vocabulary, temperature, certain):
-    """However certain of it the generator is: from 104 on, all other chances are 0 in float32."""
+    """However certain of it the generator is: from 104 on, all other probabilities are 0 in float32."""
     draw = torch.Generator().manual_seed(0)
     original = torch.randint(0, vocabulary, (500,), generator=draw)
     logits = torch.randn(500, vocabulary, generator=draw)
     logits.scatter_(1, original.unsqueeze(1), certain)
-    others = sampling.adjusted(chances(logits), temperature, original, True)
+    others = sampling.adjusted(probs(logits), temperature, original, True)
     assert torch.isfinite(others).all()
     uniforms = torch.rand(500, generator=draw)
     uniforms[:2] = torch.tensor([0.0, 1.0])
@@ -170,12 +171,12 @@ def test_the_original_is_never_drawn_where_it_is_not_allowed(vocabulary, tempera
     assert not (sampling.gumbel_max(others, noise) == original).any()
 
 
-def test_disallow_correct_gives_the_others_the_official_chances():
+def test_disallow_correct_gives_the_others_the_official_probs():
     torch.manual_seed(0)
     logits, original = torch.randn(50, 20), torch.randint(0, 20, (50,))
     official = logits - 1000 * nn.functional.one_hot(original, 20)
     for temperature in (0.5, 1.0, 2.0):
-        ours = sampling.adjusted(chances(logits), temperature, original, True)
+        ours = sampling.adjusted(probs(logits), temperature, original, True)
         torch.testing.assert_close(ours, torch.softmax(official / temperature, -1))
 
 
@@ -186,18 +187,18 @@ def test_a_model_that_is_not_a_number_gives_a_loss_that_is_none():
         for parameter in model.parameters():
             parameter.fill_(torch.nan)
     inputs = tiny_inputs()
-    loss, sums = model(inputs, totals_of(inputs))
+    loss, sums = model(inputs, inputs.totals())
     loss.backward()
     assert torch.isnan(loss)
     assert sums["tokens"] == inputs.attention_BL.sum()
 
 
-def inputs_of(ids, positions, attention=None) -> Inputs:
+def inputs_of(ids, positions, attention=None) -> Batch:
     ids = torch.tensor([ids])
     positions = torch.tensor([positions])
     attention = torch.ones_like(ids) if attention is None else torch.tensor([attention])
     weights = torch.ones(positions.shape)
-    return Inputs(ids, ids, attention, torch.zeros_like(ids), positions, weights, weights)
+    return Batch(ids, ids, attention, torch.zeros_like(ids), positions, weights, weights)
 
 
 @pytest.mark.parametrize("name", ["scatter_update", "scatter_labels"])
@@ -215,7 +216,7 @@ def test_repeated_positions_take_the_floor_of_the_mean_as_officially():
     golden = {name: torch.from_numpy(array).long() for name, array in REPEATS.items()}
     ids = golden["sequence"]
     weights = torch.ones(golden["positions"].shape)
-    inputs = Inputs(ids, ids, ids, ids, golden["positions"], weights, weights)
+    inputs = Batch(ids, ids, ids, ids, golden["positions"], weights, weights)
     corrupted = rtd.corrupt(inputs, golden["updates"])
     assert torch.equal(corrupted.ids_BL, golden["updated"])
     assert torch.equal(corrupted.labels_BL, golden["labels"])
@@ -259,9 +260,9 @@ def test_the_official_generator_loss():
     weights = torch.tensor(golden["masked_lm_weights"]).float()
     logits = torch.stack([torch.zeros_like(losses), torch.log(torch.exp(losses) - 1)], dim=-1)
     ids = torch.zeros(2, 5, dtype=torch.long)  # token 0 everywhere; its loss is the golden one
-    inputs = Inputs(ids, ids, ids, ids, torch.tensor([[1, 2, 0], [3, 0, 0]]), weights, weights)
+    inputs = Batch(ids, ids, ids, ids, torch.tensor([[1, 2, 0], [3, 0, 0]]), weights, weights)
     model = MaskedLanguageModel(Says(logits.view(1, -1, 2)))
-    loss, _ = model(inputs, totals_of(inputs))
+    loss, _ = model(inputs, inputs.totals())
     assert loss.item() == pytest.approx(golden["loss"], rel=1e-6)
 
 
@@ -271,11 +272,11 @@ def test_the_official_discriminator_loss():
     attention = torch.tensor(golden["input_mask"])
     ids = torch.ones(2, 4, dtype=torch.long)
     positions, weights = torch.tensor([[1, 0], [1, 3]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
-    inputs = Inputs(ids, ids, attention, ids, positions, weights, weights / 2)
+    inputs = Batch(ids, ids, attention, ids, positions, weights, weights / 2)
     always_two = torch.tensor([0.0, 0.0, 1e4]).expand(1, 4, 3)
     discriminator = Says(torch.tensor(golden["logits"]))
     model = ReplacedTokenDetection(Says(always_two), discriminator, Weights(0.0, 1.0))
-    loss, sums = model(inputs, totals_of(inputs))
+    loss, sums = model(inputs, inputs.totals())
     assert loss.item() == pytest.approx(golden["loss"], rel=1e-6)
     assert (sums["tokens"], sums["replaced"]) == (6, 2)
     assert sum(golden["labels"][1]) == 2, "one of them is padding, and is not counted"
@@ -291,8 +292,8 @@ def test_the_generator_is_asked_once_and_with_dropout():
     inputs, seen = tiny_inputs(), []
     pair.generator.register_forward_hook(lambda m, a, output: seen.append((m.training, output.logits)))  # fmt: skip
     with torch.no_grad():
-        model(inputs, totals_of(inputs))
-        model(inputs, totals_of(inputs))
+        model(inputs, inputs.totals())
+        model(inputs, inputs.totals())
     (first, one), (second, other) = seen
     assert first
     assert second
@@ -311,7 +312,7 @@ def test_samples_are_drawn_and_losses_taken_in_float32_under_autocast(noise, mon
     monkeypatch.setattr(sampling, "inverse_cdf", lambda t, u: seen.update(drawn=t.dtype) or draw(t, u))  # fmt: skip
     gumbel = torch.zeros(inputs.positions_BN.numel(), VOCABULARY.size) if noise else None
     with torch.autocast("cpu", torch.bfloat16):
-        loss, sums = model(inputs, totals_of(inputs), noise_MV=gumbel)
+        loss, sums = model(inputs, inputs.totals(), noise_MV=gumbel)
     loss.backward()
     assert seen["generator"] == seen["discriminator"] == torch.bfloat16
     assert noise or seen["drawn"] == torch.float32
@@ -332,8 +333,8 @@ def test_padding_is_never_in_a_loss():
             }
         )
         with torch.no_grad():
-            a = model(short, totals_of(short))[0]
-            b = model(long, totals_of(long))[0]
+            a = model(short, short.totals())[0]
+            b = model(long, long.totals())[0]
         assert b.item() == pytest.approx(a.item(), rel=1e-4)
 
 
@@ -342,8 +343,8 @@ def test_detection_metrics_agree_with_scikit_learn():
     logits = torch.randn(40, 60, generator=draw)
     labels = (torch.rand(40, 60, generator=draw) < torch.sigmoid(logits - 1)).long()
     real = (torch.rand(40, 60, generator=draw) < 0.8).float()
-    sums = rtd.detection_sums(logits, labels, real)
-    area = rtd.area_under_curve(sums["replaced_bins"], sums["original_bins"])
+    sums = detection.detection_sums(logits, labels, real)
+    area = detection.area_under_curve(sums["replaced_bins"], sums["original_bins"])
     keep = real > 0
     assert area == pytest.approx(roc_auc_score(labels[keep], logits[keep]), abs=1e-3)
     said, true = (logits > 0)[keep], (labels > 0)[keep]
@@ -351,7 +352,7 @@ def test_detection_metrics_agree_with_scikit_learn():
         n: torch.tensor(1.0)
         for n in ("generator_loss", "discriminator_loss", "slots", "generator_correct")
     }
-    rates = rtd.metrics(whole)
+    rates = detection.detection_metrics(whole)
     assert rates["recall"] == pytest.approx((said & true).sum().item() / true.sum().item())
     assert rates["precision"] == pytest.approx((said & true).sum().item() / said.sum().item())
     assert rates["accuracy"] == pytest.approx((said == true).float().mean().item())
@@ -360,7 +361,7 @@ def test_detection_metrics_agree_with_scikit_learn():
 def test_masked_lm_alone():
     model = MaskedLanguageModel(build_masked_lm(tiny_recipe("bert"), VOCABULARY)[0]).train()
     inputs = tiny_inputs()
-    loss, sums = model(inputs, totals_of(inputs))
+    loss, sums = model(inputs, inputs.totals())
     loss.backward()
     assert loss.item() == pytest.approx(np.log(VOCABULARY.size), abs=0.5)
-    assert set(rtd.metrics(sums)) == {"generator_loss", "generator_accuracy"}
+    assert set(model.metrics(sums)) == {"mlm_loss", "mlm_accuracy"}

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.one_update import update
+from torch import nn
 
-from electrify.models import rtd
-from electrify.models.inputs import Inputs, totals_of
+from electrify.batches.batch import Batch
 from electrify.models.pair import Vocabulary, build_pair
-from electrify.models.rtd import ReplacedTokenDetection, Weights
+from electrify.objectives import rtd
+from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.recipes.schema import Discriminator, Generator, Recipe, Sharing
 from electrify.training.optim import ElectraAdam, parameter_groups
 from electrify.training.schedule import factor
-from electrify.training.update import update
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 TOLERANCES = {"loss": 1e-6, "norm": 1e-5, "logits": 1e-5, "lr": 1e-9, "weights": 3e-6}
@@ -61,9 +62,9 @@ class Fixture:
             tensor = torch.from_numpy(self.arrays[f"weights{step}/{variable['name']}"])
             yield variable, tensor.T if variable["transpose"] else tensor
 
-    def inputs(self, step: int) -> Inputs:
+    def inputs(self, step: int) -> Batch:
         array = lambda name: torch.from_numpy(self.arrays[name][step])  # noqa: E731
-        return Inputs(
+        return Batch(
             array("input_ids").long(),
             array("masked_input_ids").long(),
             array("input_mask").long(),
@@ -72,6 +73,17 @@ class Fixture:
             array("masked_lm_weights").float(),
             torch.zeros(array("masked_lm_weights").shape),
         )
+
+
+class WithNoise(nn.Module):
+    """A model whose samples are those of the official run."""
+
+    def __init__(self, model: nn.Module, losses: Callable[..., Any]) -> None:
+        super().__init__()
+        self.model, self.losses = model, losses
+
+    def forward(self, batch, totals):
+        return self.losses(batch, totals)
 
 
 def trajectory(
@@ -96,15 +108,8 @@ def trajectory(
             lambda module, arguments, output, logits=logits: logits.append(output.logits.detach())
         )
         scale = rate(step, config["num_train_steps"], config["num_warmup_steps"])
-        done = update(
-            model,
-            adam,
-            [inputs],
-            totals_of(inputs),
-            config["learning_rate"] * scale,
-            clip,
-            losses=partial(losses or model, noise_MV=noise),
-        )
+        noisy = WithNoise(model, partial(losses or model, noise_MV=noise))
+        done = update(noisy, adam, [inputs], inputs.totals(), config["learning_rate"] * scale, clip)
         handle.remove()
         real = inputs.attention_BL > 0
         wanted = torch.from_numpy(arrays["disc_logits"][step])
@@ -160,9 +165,9 @@ def untied_output(fixture: Fixture) -> None:
 
 
 def per_sequence_mean(inputs, totals, model, noise_MV):
-    rows = [Inputs(*(tensor[i : i + 1] for tensor in inputs)) for i in range(len(inputs.ids_BL))]
+    rows = [Batch(*(tensor[i : i + 1] for tensor in inputs)) for i in range(len(inputs.ids_BL))]
     noise = noise_MV.view(len(rows), -1, noise_MV.shape[1])
-    parts = [model(row, totals_of(row), noise_MV=noise[i]) for i, row in enumerate(rows)]
+    parts = [model(row, row.totals(), noise_MV=noise[i]) for i, row in enumerate(rows)]
     return sum(loss for loss, _ in parts) / len(rows), parts[0][1]
 
 

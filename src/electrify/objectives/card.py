@@ -3,7 +3,7 @@
 Everything in it is computed from the recipe, the manifest of the shards and the run's metrics.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,43 +11,31 @@ from typing import Any, NamedTuple
 from transformers import CONFIG_MAPPING
 
 from electrify import __version__, config
-from electrify.recipes.schema import ONLY_WITH_GENERATOR, Recipe, load
+from electrify.objectives.objective import Objective
+from electrify.recipes.schema import OBJECTIVES, Recipe, load
 
-ROLES = {
-    "discriminator": "tells for every token whether it is original or was replaced",
-    "encoder": "the pre-trained backbone without a head, to fine-tune: every class of transformers "
-    "for this architecture loads it and adds a new head",
-    "generator": "a masked language model, which proposed the replaced tokens",
-    "model": "a masked language model, the baseline of the same size",
-}
-ROWS = {
-    "generator_loss": "masked-LM loss",
-    "generator_accuracy": "masked-LM accuracy",
-    "discriminator_loss": "discriminator loss",
-    "replaced_rate": "share of tokens replaced",
-    "accuracy": "discriminator accuracy",
-    "precision": "precision on replaced tokens, at 0.5",
-    "recall": "recall on replaced tokens, at 0.5",
-    "auc": "area under the ROC curve",
-}
+ENCODER = (
+    "the pre-trained backbone without a head, to fine-tune: every class of transformers for this "
+    "architecture loads it and adds a new head"
+)
 
 
 class Facts(NamedTuple):
     """What a card is written from."""
 
+    objective: Objective
     recipe: Recipe
     step: int
     shards: Mapping[str, Any]
     """The manifest of the shards."""
     metrics: Mapping[str, float]
-    """On held-out text, at `step`."""
-    notes: Sequence[str]
-    """What the pair could not share, and what released weights did not hold."""
+    """On the validation set, at `step`."""
 
 
 def card(role: str, network: Any, facts: Facts) -> str:
     """A README.md for the folder of a network."""
-    name = type(network).__name__
+    name, roles = type(network).__name__, facts.objective.roles
+    says = roles[role].says if role in roles else ENCODER
     return "\n".join(
         [
             "---",
@@ -57,7 +45,7 @@ def card(role: str, network: Any, facts: Facts) -> str:
             "",
             f"# {network.config.model_type} {role}",
             "",
-            f"`{name}`, {network.num_parameters():,} parameters: {ROLES[role]}.",
+            f"`{name}`, {network.num_parameters():,} parameters: {says}.",
             f"Trained {facts.step:,} of {facts.recipe.run.steps:,} steps by electrify {__version__}"
             f" on {_tokens_seen(facts):,} tokens, batches of {facts.recipe.run.batch_size} ×"
             f" {facts.recipe.run.length}.",
@@ -71,7 +59,7 @@ def card(role: str, network: Any, facts: Facts) -> str:
             "",
             "## On held-out text",
             "",
-            *_metrics(facts.metrics),
+            *_metrics(facts),
             "",
             "## Data",
             "",
@@ -81,7 +69,10 @@ def card(role: str, network: Any, facts: Facts) -> str:
             "",
             f"Compared with `{nearest_official(facts.recipe)}`, the nearest official recipe:",
             "",
-            *(f"- {line}" for line in [*deviations(facts.recipe, facts.shards), *facts.notes]),
+            *(
+                f"- {line}"
+                for line in [*deviations(facts.recipe, facts.shards), *facts.objective.notes]
+            ),
             "",
             "## Recipe",
             "",
@@ -107,8 +98,12 @@ def _tokens_seen(facts: Facts) -> int:
     return facts.step * facts.recipe.run.batch_size * facts.recipe.run.length
 
 
-def _metrics(metrics: Mapping[str, float]) -> list[str]:
-    rows = [f"| {words} | {metrics[name]:.4f} |" for name, words in ROWS.items() if name in metrics]
+def _metrics(facts: Facts) -> list[str]:
+    rows = [
+        f"| {metric.card} | {facts.metrics[name]:.4f} |"
+        for name, metric in facts.objective.shown.items()
+        if metric.card and facts.metrics.get(name) is not None
+    ]
     return ["| measure | value |", "|---|---|", *rows] if rows else ["Not measured."]
 
 
@@ -154,7 +149,7 @@ WORDS = {
     " their LayerNorm)",
     "sharing.projection": "generator and discriminator share the projection of the embeddings",
     "sharing.encoder": "generator and discriminator share one encoder (officially two)",
-    "objective.kind": "masked language modelling, not replaced token detection",
+    "objective.kind": "the objective is {ours}, not replaced token detection",
     "objective.mask_rate": "{ours:.1%} of the tokens are masked (officially {official:.1%})",
     "objective.shown_as_mask": "{ours:.1%} of the masked tokens show [MASK] (officially"
     " {official:.1%})",
@@ -239,9 +234,9 @@ def _differences(recipe: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
             {name: v for name, v in one.items() if not name.startswith("discriminator.config.")}
             for one in (ours, theirs)
         )
-    if recipe.objective.kind == "mlm":  # there is no generator to differ
-        about_two = tuple(f"{name}." for name in ONLY_WITH_GENERATOR)
-        ours = {name: v for name, v in ours.items() if not f"{name}.".startswith(about_two)}
+    if unused := OBJECTIVES[recipe.objective.kind].unused:
+        prefixes = tuple(f"{name}." for name in unused)
+        ours = {name: v for name, v in ours.items() if not f"{name}.".startswith(prefixes)}
         theirs = {name: value for name, value in theirs.items() if name in ours}
     names = [*ours, *(name for name in theirs if name not in ours)]
     pairs = {name: (ours.get(name), theirs.get(name)) for name in names}
@@ -269,6 +264,8 @@ def _settings(recipe: Recipe) -> dict[str, Any]:
 
 def _in_words(name: str, ours: Any, theirs: Any) -> str:
     words = WORDS.get(name, f"{name} = {{ours}} (officially {{official}})")
+    if name == "objective.kind":
+        ours = OBJECTIVES[ours].title
     if ours == 0:
         words = WORDS_FOR_ZERO.get(name, words)
     return words.format(ours=ours, official="not set" if theirs is None else theirs)

@@ -10,18 +10,13 @@ from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch import nn
 
 from electrify.errors import UserError
-from electrify.models.inputs import totals_of
+from electrify.objectives.mlm import MaskedLanguageModel
+from electrify.objectives.objective import Objective, build_objective
 from electrify.recipes.schema import Recipe, Run
 from electrify.tokens.store import Shards
-from electrify.training import objective as objective_module
-from electrify.training.objective import (
-    Objective,
-    build_objective,
-    checkpoint_activations,
-    compile_networks,
-    encoder_parts,
-    open_data,
-)
+from electrify.training import data
+from electrify.training.data import open_data
+from electrify.training.networks import checkpoint_activations, compile_networks, encoder_parts
 from electrify.training.optim import is_norm
 from electrify.training.sharding import layers
 
@@ -45,7 +40,7 @@ def test_verifying_many_bytes_is_announced_once(shards, monkeypatch, capsys):
     recipe = Recipe(run=Run(length=Shards(shards).length))
     _, small = open_data(shards, recipe)
     assert "verifying" not in capsys.readouterr().out
-    monkeypatch.setattr(objective_module, "MANY_BYTES", 1000)
+    monkeypatch.setattr(data, "MANY_BYTES", 1000)
     count = len(list(shards.glob("train-*")))
     open_data(shards, recipe)
     said = capsys.readouterr().out
@@ -57,8 +52,8 @@ def test_verifying_many_bytes_is_announced_once(shards, monkeypatch, capsys):
 
 def gradients(objective: Objective) -> dict[str, torch.Tensor]:
     inputs = tiny_inputs()
-    objective.model.train()(inputs, totals_of(inputs))[0].backward()
-    named = objective.model.named_parameters()
+    objective.train()(inputs, inputs.totals())[0].backward()
+    named = objective.named_parameters()
     return {name: one.grad for name, one in named if one.grad is not None}
 
 
@@ -107,8 +102,8 @@ def test_a_network_without_layers_is_refused():
         base_model = nn.Linear(2, 2)
 
     with pytest.raises(UserError, match="no layers") as caught:
-        compile_networks(Objective(nn.Module(), {"generator": Flat()}, []))
-    assert "generator Flat" in caught.value.got
+        compile_networks(MaskedLanguageModel(Flat()))
+    assert "model Flat" in caught.value.got
 
 
 @pytest.mark.parametrize("architecture", each(WORKING))

@@ -4,8 +4,11 @@ from math import log, nan
 
 import pytest
 
+from electrify.objectives.bands import Sizes, sizes_of
+from electrify.objectives.mlm import MaskedLanguageModel
+from electrify.objectives.rtd import ReplacedTokenDetection
+from electrify.objectives.rtd_bands import ALARMS, OFFICIAL, base_rate_loss, verdict
 from electrify.recipes import schema
-from electrify.training.bands import ALARMS, OFFICIAL, Sizes, base_rate_loss, sizes_of, verdict
 from electrify.training.guard import REPEAT, Guard, GuardSettings
 
 TINY = Sizes(vocab_size=8_000, warmup=100)
@@ -31,8 +34,10 @@ def numbers(**changed: float) -> dict[str, float]:
     return healthy | changed
 
 
-def alarms(series, sizes: Sizes = TINY, interval: int = 50) -> list[tuple[int, str]]:
-    watch = Guard(GuardSettings(), sizes)
+def alarms(
+    series, sizes: Sizes = TINY, interval: int = 50, objective=ReplacedTokenDetection
+) -> list[tuple[int, str]]:
+    watch = Guard(GuardSettings(), sizes, objective.alarms, objective.watched)
     steps = range(interval, interval * (len(series) + 1), interval)
     return [
         (step, text)
@@ -150,11 +155,12 @@ def test_losing_what_was_learned_is_an_alarm_and_a_harder_task_is_not():
 
 def test_masked_language_modelling_has_one_alarm():
     sizes = Sizes(8_000, warmup=100, objective="mlm")
-    stuck = {"generator_loss": 9.0, "generator_accuracy": 0.0}
-    ((step, text),) = alarms([stuck] * 20, sizes)
+    stuck = {"mlm_loss": 9.0, "mlm_accuracy": 0.0}
+    ((step, text),) = alarms([stuck] * 20, sizes, objective=MaskedLanguageModel)
     assert step <= 500
     assert "the model learns nothing" in text
-    assert alarms([{"generator_loss": 7.1, "generator_accuracy": 0.03}] * 20, sizes) == []
+    learning = {"mlm_loss": 7.1, "mlm_accuracy": 0.03}
+    assert alarms([learning] * 20, sizes, objective=MaskedLanguageModel) == []
 
 
 def test_the_base_rate_plateau_is_the_entropy_of_the_rate():
@@ -178,8 +184,5 @@ def test_where_there_is_no_reference_it_says_so():
     assert "no reference for vocab_size 8000" in verdict(TINY, 5_000, numbers())
     other = SMALL._replace(batch_size=256)
     assert "no reference for batch_size 256" in verdict(other, 5_000, numbers())
-    masked = verdict(SMALL._replace(objective="mlm"), 5_000, {"generator_loss": 3.0})
-    assert (
-        masked
-        == "loss 3.00, chance 10.33; no reference for objective mlm (the only one known has rtd)"
-    )
+    masked = MaskedLanguageModel.reading(SMALL, 5_000, {"mlm_loss": 3.0})
+    assert masked == "loss 3.00, chance 10.33"

@@ -1,0 +1,75 @@
+"""What a masked language model says of the masked positions of a batch, and its loss."""
+
+# B batch, L length, N slots a row, M = B × N slots, V vocabulary
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from electrify.batches.batch import Batch, Totals
+from electrify.models.gather import flat_rows, head_only_on
+from electrify.models.inputs import call
+
+EPSILON = 1e-6  # google-research/electra adds it to the number of slots and of tokens
+
+
+class Prediction(NamedTuple):
+    """What a masked language model says of the slots of a batch."""
+
+    probs_MV: Tensor
+    """Of every token, in float32, without gradient; gone after the backward pass."""
+    original_M: Tensor
+    weights_M: Tensor
+    loss: Tensor
+    """These rows' share of the loss: their sum over the total of the whole global batch."""
+
+    def correct(self) -> Tensor:
+        """Return in how many slots the original is the most likely token."""
+        return ((self.probs_MV.argmax(dim=-1) == self.original_M) * self.weights_M).sum()
+
+
+def predict(model: nn.Module, batch: Batch[Tensor], totals: Totals) -> Prediction:
+    """Run a model's head on the slots alone; the loss is in float32."""
+    length = batch.ids_BL.shape[1]
+    rows_M = flat_rows(batch.positions_BN, length)
+    with head_only_on(model, rows_M):
+        logits_MV = call(model, batch.masked_BL, batch).logits.squeeze(0)
+    original_M = batch.ids_BL.gather(1, batch.positions_BN).flatten()
+    weights_M = batch.weights_BN.flatten()
+    shares_M = weights_M / (totals.slots + EPSILON)
+    loss, probs_MV = CrossEntropy.apply(logits_MV.float(), original_M, shares_M)  # type: ignore[no-untyped-call]
+    return Prediction(probs_MV, original_M, weights_M, loss)
+
+
+class CrossEntropy(torch.autograd.Function):
+    """A weighted sum of cross-entropies, and the probabilities, in one matrix of logits' size.
+
+    torch's own would hold the log-probabilities, their gradient and the logits' at once, and
+    sampling would compute the probabilities once more.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[no-untyped-def]
+        ctx,
+        logits_MV: Tensor,
+        original_M: Tensor,
+        shares_M: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss, and the matrix, which holds probabilities once the loss is read off."""
+        matrix_MV = torch.log_softmax(logits_MV, dim=-1)
+        loss = -(matrix_MV.gather(1, original_M.unsqueeze(1)).squeeze(1) * shares_M).sum()
+        probs_MV = matrix_MV.exp_()
+        ctx.mark_non_differentiable(probs_MV)
+        ctx.probs_MV, ctx.original_M, ctx.shares_M = probs_MV, original_M, shares_M
+        return loss, probs_MV
+
+    @staticmethod
+    def backward(ctx, to_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
+        """Return probabilities less the truth, in the memory of the probabilities."""
+        shares_M1 = (ctx.shares_M * to_loss).unsqueeze(1)
+        # Let go of it, so that it ends with the gradient and no second pass can use it.
+        probs_MV, ctx.probs_MV = ctx.probs_MV, None
+        gradient_MV = probs_MV.mul_(shares_M1)
+        gradient_MV.scatter_add_(1, ctx.original_M.unsqueeze(1), -shares_M1)
+        return gradient_MV, None, None

@@ -1,0 +1,79 @@
+"""Masked language modelling: BERT's objective, without next-sentence prediction."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from torch import Tensor, nn
+
+from electrify.batches.batch import Batch, Totals
+from electrify.models.pair import Vocabulary, build_masked_lm
+from electrify.objectives.bands import (
+    Metrics,
+    Sizes,
+    chance_level,
+    frequency_band,
+    learns_nothing,
+    masked_lm_reading,
+)
+from electrify.objectives.masked_lm import predict
+from electrify.objectives.objective import Metric, Objective, Role, Sums, share
+from electrify.recipes.schema import Recipe
+
+
+class MaskedLanguageModel(Objective):
+    """One network that predicts masked tokens: the baseline."""
+
+    roles: ClassVar[Mapping[str, Role]] = {
+        "model": Role("a masked language model, the baseline of the same size")
+    }
+    main = "model"
+    shown: ClassVar[Mapping[str, Metric]] = {
+        "mlm_loss": Metric(
+            "masked-LM loss",
+            card="masked-LM loss",
+            curve="Masked-LM loss",
+            short="loss",
+            levels=chance_level,
+            bands=frequency_band,
+        ),
+        "mlm_accuracy": Metric("masked-LM accuracy", card="masked-LM accuracy"),
+    }
+    alarms = (
+        learns_nothing(
+            "model", "mlm_loss", "it is frozen; the learning rate is far off (optimizer.lr)"
+        ),
+    )
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    @classmethod
+    def build(cls, recipe: Recipe, vocabulary: Vocabulary) -> Self:
+        """Build the discriminator's encoder with a masked-LM head."""
+        network, notes = build_masked_lm(recipe, vocabulary)
+        built = cls(network)
+        built.notes = tuple(notes)
+        return built
+
+    def forward(self, batch: Batch[Tensor], totals: Totals) -> tuple[Tensor, Sums]:
+        """Return these rows' share of the loss, and their sums for the metrics."""
+        prediction = predict(self.model, batch, totals)
+        return prediction.loss, {
+            "mlm_loss": prediction.loss.detach(),
+            "slots": prediction.weights_M.sum(),
+            "mlm_correct": prediction.correct(),
+        }
+
+    @staticmethod
+    def metrics(sums: Sums, batches: int = 1) -> dict[str, float]:
+        """Return the mean loss and the accuracy."""
+        return {
+            "mlm_loss": float(sums["mlm_loss"]) / batches,
+            "mlm_accuracy": share(float(sums["mlm_correct"]), float(sums["slots"])),
+        }
+
+    @classmethod
+    def reading(cls, sizes: Sizes, step: int, metrics: Metrics) -> str:
+        """Compare the loss with guessing."""
+        return "; ".join(masked_lm_reading("loss", metrics["mlm_loss"], sizes))

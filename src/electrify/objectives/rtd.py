@@ -1,0 +1,218 @@
+"""Replaced token detection: a generator fills slots, a discriminator finds what is not original.
+
+After google-research/electra run_pretraining.py. Every loss is a sum over the batch divided by the
+total of the whole global batch, so micro-batches and processes add up exactly.
+"""
+
+# B batch, L length, N slots a row, M = B × N slots, V vocabulary
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from electrify.batches.batch import Batch, Totals
+from electrify.models.initialise import start_at_rate
+from electrify.models.inputs import call
+from electrify.models.pair import Vocabulary, build_pair
+from electrify.models.sharing import broken_ties
+from electrify.objectives import rtd_bands, sampling
+from electrify.objectives.bands import Metrics, Reading, Sizes, chance_level, frequency_band
+from electrify.objectives.detection import detection_metrics, detection_sums
+from electrify.objectives.masked_lm import EPSILON, predict
+from electrify.objectives.objective import Metric, Objective, Role, Sums, share
+from electrify.recipes.schema import Recipe
+
+DETECTION = ("threshold", "replaced_rate", "false_alarm_rate")
+"""What `inspect` needs to know about a discriminator; kept in its configuration."""
+
+
+class Weights(NamedTuple):
+    """How the two losses are added, and how the generator is sampled."""
+
+    generator: float = 1.0
+    discriminator: float = 50.0
+    temperature: float = 1.0
+    disallow_correct: bool = False
+
+
+class Corrupted(NamedTuple):
+    """What the discriminator sees, and what is true of it."""
+
+    ids_BL: Tensor
+    labels_BL: Tensor
+
+
+class ReplacedTokenDetection(Objective):
+    """A generator and a discriminator that are trained together."""
+
+    roles: ClassVar[Mapping[str, Role]] = {
+        "discriminator": Role(
+            "tells for every token whether it is original or was replaced", every_token=True
+        ),
+        "generator": Role(
+            "a masked language model, which proposed the replaced tokens", section="generator"
+        ),
+    }
+    main = "discriminator"
+    shown: ClassVar[Mapping[str, Metric]] = {
+        "generator_loss": Metric(
+            "generator loss",
+            card="masked-LM loss",
+            curve="Generator loss",
+            short="generator",
+            levels=chance_level,
+            bands=frequency_band,
+        ),
+        "generator_accuracy": Metric("its accuracy", card="masked-LM accuracy"),
+        "discriminator_loss": Metric(
+            "discriminator loss",
+            ".4f",
+            card="discriminator loss",
+            curve="Discriminator loss",
+            short="discriminator",
+            levels=rtd_bands.constant_level,
+        ),
+        "replaced_rate": Metric("replaced", card="share of tokens replaced"),
+        "accuracy": Metric("accuracy", card="discriminator accuracy"),
+        "precision": Metric("precision at 0.5", card="precision on replaced tokens, at 0.5"),
+        "recall": Metric("recall at 0.5", card="recall on replaced tokens, at 0.5"),
+        "auc": Metric(
+            "AUC",
+            card="area under the ROC curve",
+            curve="AUC of replaced against original",
+            short="AUC",
+            levels=lambda sizes, latest: [(0.5, "chance 0.5")],
+        ),
+    }
+    alarms = rtd_bands.ALARMS
+    watched = "auc"
+
+    def __init__(
+        self, generator: nn.Module, discriminator: nn.Module, weights: Weights | None = None
+    ) -> None:
+        super().__init__()
+        self.generator, self.discriminator = generator, discriminator
+        self.weights = weights or Weights()
+
+    @classmethod
+    def build(cls, recipe: Recipe, vocabulary: Vocabulary) -> Self:
+        """Build generator and discriminator, which share what the recipe says."""
+        pair = build_pair(recipe, vocabulary)
+        built = cls(pair.generator, pair.discriminator, weights_of(recipe))
+        built.notes = tuple(pair.notes)
+        return built
+
+    def forward(
+        self, batch: Batch[Tensor], totals: Totals, noise_MV: Tensor | None = None
+    ) -> tuple[Tensor, Sums]:
+        """Return these rows' share of the loss, and their sums for the metrics.
+
+        `noise_MV` samples by Gumbel-max as the official code does; without it each slot is sampled
+        by its uniform number.
+        """
+        prediction = predict(self.generator, batch, totals)
+        probs_MV = sampling.adjusted(
+            prediction.probs_MV,
+            self.weights.temperature,
+            prediction.original_M,
+            self.weights.disallow_correct,
+        )
+        if noise_MV is None:
+            sampled_M = sampling.inverse_cdf(probs_MV, batch.uniforms_BN.flatten())
+        else:
+            sampled_M = sampling.gumbel_max(probs_MV, noise_MV)
+        corrupted = corrupt(batch, sampled_M.view_as(batch.positions_BN))
+        logits_BL = replaced_logits(call(self.discriminator, corrupted.ids_BL, batch).logits)
+        real_BL = batch.attention_BL.float()
+        losses_BL = nn.functional.binary_cross_entropy_with_logits(
+            logits_BL, corrupted.labels_BL.float(), reduction="none"
+        )
+        discriminator_loss = (losses_BL * real_BL).sum() / (totals.tokens + EPSILON)
+        loss = (
+            self.weights.generator * prediction.loss
+            + self.weights.discriminator * discriminator_loss
+        )
+        return loss, {
+            "generator_loss": prediction.loss.detach(),
+            "discriminator_loss": discriminator_loss.detach(),
+            "slots": prediction.weights_M.sum(),
+            "generator_correct": prediction.correct(),
+            **detection_sums(logits_BL.detach(), corrupted.labels_BL, real_BL),
+        }
+
+    @staticmethod
+    def metrics(sums: Sums, batches: int = 1) -> dict[str, float]:
+        """Return the mean losses and the rates of some batches."""
+        found = {
+            "generator_loss": float(sums["generator_loss"]) / batches,
+            "generator_accuracy": share(float(sums["generator_correct"]), float(sums["slots"])),
+            "discriminator_loss": float(sums["discriminator_loss"]) / batches,
+        }
+        return found | detection_metrics(sums)
+
+    @classmethod
+    def reading(cls, sizes: Sizes, step: int, metrics: Metrics) -> str:
+        """Compare the losses with guessing and with a run of the official code."""
+        return rtd_bands.verdict(sizes, step, metrics)
+
+    @classmethod
+    def reference(cls, sizes: Sizes) -> Reading | None:
+        """Return what a run of the official code showed, if these sizes are like its."""
+        return rtd_bands.reference(sizes)
+
+    def weight_of(self, role: str) -> float:
+        """Return the weight of a network's loss."""
+        return float(getattr(self.weights, role))
+
+    def broken_ties(self, recipe: Recipe) -> list[str]:
+        """Return what the networks should share by the recipe, and do not."""
+        return broken_ties(self.generator, self.discriminator, recipe.sharing)
+
+    def start_at_frequencies(self, counts_V: Tensor, mask_rate: float) -> None:
+        """Let the generator start at how often tokens occur, the discriminator at the rate."""
+        start_at_rate(self.discriminator, "discriminator", mask_rate)
+        super().start_at_frequencies(counts_V, mask_rate)
+
+    def config_fields(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the threshold at which as many tokens are flagged as are replaced."""
+        if record.get("threshold") is None:
+            return {}
+        return {"replaced_token_detection": {name: record[name] for name in DETECTION}}
+
+
+def weights_of(recipe: Recipe) -> Weights:
+    """Return how a recipe weighs the losses and samples its generator."""
+    objective = recipe.objective
+    return Weights(
+        objective.generator_weight,
+        objective.discriminator_weight,
+        objective.temperature,
+        objective.disallow_correct,
+    )
+
+
+@torch.no_grad()
+def corrupt(batch: Batch[Tensor], sampled_BN: Tensor) -> Corrupted:
+    """Put sampled ids into the slots; a token sampled as it was is original.
+
+    A position that several slots chose takes the floor of their mean, as officially; unused slots
+    point at position 0, which is never written.
+    """
+    written_BL = torch.zeros_like(batch.ids_BL)
+    counts_BL = written_BL.scatter_add(1, batch.positions_BN, torch.ones_like(sampled_BN))
+    sums_BL = written_BL.scatter_add(1, batch.positions_BN, sampled_BN)
+    counts_BL[:, 0] = 0
+    chosen_BL = counts_BL > 0
+    means_BL = torch.div(sums_BL, counts_BL.clamp(min=1), rounding_mode="floor")
+    ids_BL = torch.where(chosen_BL, means_BL, batch.ids_BL)
+    return Corrupted(ids_BL, (chosen_BL & (ids_BL != batch.ids_BL)).long())
+
+
+def replaced_logits(logits: Tensor) -> Tensor:
+    """One number per token, in float32: how much more likely it is replaced than original."""
+    logits = logits.float()
+    if logits.ndim == 2:  # ElectraForPreTraining
+        return logits
+    return logits[..., 0] if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]

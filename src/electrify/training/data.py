@@ -1,0 +1,107 @@
+"""From a folder of shards to the tasks that a recipe trains on and is evaluated on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from electrify.batches.batch import Batch
+from electrify.batches.loader import ArrayBatch, Batches
+from electrify.batches.masking import Masking
+from electrify.errors import UserError
+from electrify.models.pair import Vocabulary
+from electrify.objectives.objective import objective_class
+from electrify.planning.hardware import GIGA
+from electrify.recipes.schema import Recipe
+from electrify.storage.verified import Verified
+from electrify.tokens.store import Shards, check_split
+from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.training.training import Task, Validation
+
+VALIDATION_SEED = 20_200_323  # of masks and samples of the validation set: the same in every run
+MANY_BYTES = 500e6  # some seconds of hashing: batches are taken from all shards, so step 0 waits
+
+
+def vocabulary_of(tokenizer: LoadedTokenizer) -> Vocabulary:
+    """Return what networks must know of a tokenizer."""
+    special = tokenizer.special
+    return Vocabulary(tokenizer.vocab_size, special.pad, special.cls, special.sep)
+
+
+def open_data(
+    data: Path, recipe: Recipe, verified: Verified | None = None
+) -> tuple[LoadedTokenizer, Shards]:
+    """Open the tokenizer and the training examples of a folder of shards that fits the recipe."""
+    shards = check_split(data, "train", verified)
+    if shards.length != recipe.run.length:
+        raise UserError(
+            "the shards have another length than the recipe",
+            got=f"{shards.length} tokens in {data}, run.length = {recipe.run.length}",
+            fix=f"--run.length {shards.length}, or prepare with --length {recipe.run.length}",
+        )
+    tokenizer = shards.tokenizer()
+    unverified = shards.unverified()
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if sum(unverified) > MANY_BYTES and not (distributed and torch.distributed.get_rank()):
+        size = f"{sum(unverified) / GIGA:,.1f} GB"
+        print(f"verifying {len(unverified):,} shards, {size}, before they are used", flush=True)
+    shards.verify_ahead()
+    return tokenizer, shards
+
+
+def training_task(
+    recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer, device: torch.device
+) -> Task:
+    """Return the training examples as a task."""
+    batches = Batches(shards, tokenizer, masking_of(recipe), recipe.run.batch_size, recipe.run.seed)
+    return _task(recipe, batches, device)
+
+
+def validation_task(
+    recipe: Recipe,
+    data: Path,
+    tokenizer: LoadedTokenizer,
+    device: torch.device,
+    world: int = 1,
+    same_rows: bool = False,
+    verified: Verified | None = None,
+) -> Validation | None:
+    """Return the validation examples as a task; None if there are too few.
+
+    Batches are the same for any number of ranks (`world`), unless all must have as many rows.
+    """
+    shards = Shards(data, "validation", verified)
+    size = min(recipe.run.batch_size, len(shards))
+    if size < world:  # a rank without rows would wait for the others in vain
+        return None
+    if same_rows:
+        size = size // world * world
+    batches = Batches(shards, tokenizer, masking_of(recipe), size, VALIDATION_SEED, shuffled=False)
+    count = max(1, min(recipe.run.eval_batches, len(shards) // size))
+    shards.verify(count * size)  # now, not at the first evaluation
+    return Validation(_task(recipe, batches, device), count)
+
+
+def _task(recipe: Recipe, batches: Batches, device: torch.device) -> Task:
+    metrics = objective_class(recipe.objective.kind).metrics
+    return Task(batches, batches.batch_size, to_device(device), metrics)
+
+
+def masking_of(recipe: Recipe) -> Masking:
+    """Return how a recipe masks tokens."""
+    objective = recipe.objective
+    return Masking(
+        objective.mask_rate,
+        recipe.run.length,
+        objective.shown_as_mask,
+        objective.with_replacement,
+        objective.whole_words,
+    )
+
+
+def to_device(device: torch.device) -> Callable[[ArrayBatch], Batch[Tensor]]:
+    """Return what turns arrays into tensors on a device."""
+    return lambda batch: batch.map(
+        lambda array: torch.from_numpy(array).to(device, non_blocking=True)
+    )

@@ -1,0 +1,82 @@
+"""What is done to an objective's networks between building and training them."""
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from electrify.batches.masking import most_slots
+from electrify.errors import UserError
+from electrify.models.sharing import encoder_of
+from electrify.objectives.objective import Objective
+from electrify.planning.flops import flops_per_step
+from electrify.recipes.schema import Recipe
+from electrify.tokens.store import Shards
+from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.training.optim import is_norm
+from electrify.training.sharding import layers
+
+COUNTED_EXAMPLES = 20_000
+
+
+def start_at_data(
+    objective: Objective, recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer
+) -> None:
+    """Set what starting weights take from the data, if the recipe wants it."""
+    if recipe.run.output_bias == "frequencies":
+        counts_V = shards.counts(tokenizer.vocab_size, COUNTED_EXAMPLES)
+        special = tokenizer.special
+        counts_V[[special.pad, special.cls, special.sep, special.mask]] = 0  # never masked
+        objective.start_at_frequencies(torch.from_numpy(counts_V), recipe.objective.mask_rate)
+
+
+def checkpoint_activations(objective: Objective) -> None:
+    """Let the layers keep no activations for the backward pass, but compute them again in it."""
+    for role, network in objective.networks.items():
+        if not network.supports_gradient_checkpointing:
+            raise UserError(
+                f"--checkpoint-activations: {network.config.model_type} does not support it",
+                got=f"{role} {type(network).__name__}",
+                fix="leave it out; --micro-batch needs less memory, too",
+            )
+        network.gradient_checkpointing_enable()
+
+
+def compile_networks(objective: Objective) -> list[str]:
+    """Compile what is called with the same shapes in every step; returns what that is, by role."""
+    compiled = []
+    for role, network in objective.networks.items():
+        # Other networks' heads see another set of rows each time, through a hook on the encoder.
+        parts = [network] if objective.roles[role].every_token else encoder_parts(network)
+        if not parts:
+            raise UserError(
+                "--compile finds no layers to compile",
+                got=f"{role} {type(network).__name__}",
+                fix="leave out --compile",
+            )
+        for part in parts:
+            part.compile()
+        kinds = Counter(type(part).__name__ for part in parts)
+        names = [f"{count} x {name}" if count > 1 else name for name, count in kinds.items()]
+        compiled.append(f"{role} {', '.join(names)}")
+    return compiled
+
+
+def encoder_parts(network: Any) -> list[nn.Module]:
+    """Return the encoder, where it is a module that is called, and the layers that are not in it.
+
+    A list of layers is never called, so that compiling it would do nothing.
+    """
+    encoder = encoder_of(network)
+    called = [] if encoder is None or isinstance(encoder, nn.ModuleList) else [encoder]
+    inside = {id(module) for part in called for module in part.modules()}
+    outside = [layer for layer in layers(network.base_model) if id(layer) not in inside]
+    return called + [layer for layer in outside if not is_norm(layer)]
+
+
+def objective_flops(objective: Objective, recipe: Recipe) -> float:
+    """Return the FLOPs of one step."""
+    run = recipe.run
+    slots = most_slots(recipe.objective.mask_rate, run.length)
+    return float(flops_per_step(objective, run.batch_size, run.length, slots))

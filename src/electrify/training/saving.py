@@ -1,0 +1,100 @@
+"""Writing a run's state into checkpoints, and reading it back."""
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import torch
+
+from electrify.training import checkpoint
+from electrify.training.checkpoint import NotSaved, Snapshot, Stored, Writer, snapshot
+from electrify.training.engine import Engine
+from electrify.training.journal import modern_names
+from electrify.training.observer import Observer
+from electrify.training.state import (
+    load_model,
+    load_optimizer,
+    model_tensors,
+    optimizer_tensors,
+    weights_norm,
+)
+from electrify.training.training import Training
+
+
+def weights_are_finite(run: Training) -> bool:
+    """Return whether every weight is a finite number."""
+    return isfinite(weights_norm(run.stepper.model))
+
+
+def save(run: Training, step: int) -> None:
+    """Write a checkpoint in the background; a failure surfaces now or at the next save."""
+    engine, model = run.stepper.engine, run.stepper.model
+    # Gathering is collective, so every rank takes part before those that do not write return.
+    sums = {name: value.tolist() for name, value in engine.all_reduce_sums(run.sums).items()}
+    weights = engine.gather_full_tensors(model_tensors(model))
+    moments = engine.gather_full_tensors(optimizer_tensors(model, run.stepper.optimizer))
+    writer = run.writer
+    if writer is None:
+        return
+
+    def take() -> Snapshot:
+        state = {
+            "step": step,
+            "guard": run.guard.state(),
+            "scale": engine.scale_state(),
+            "sums": sums,
+            "summed": run.summed,
+        }
+        return snapshot(step, weights, moments, state)
+
+    def write() -> None:
+        try:
+            run.observer.on_save()
+        except OSError as error:
+            raise NotSaved(error) from error
+        # While the loss is not finite these weights may be why: older checkpoints are kept.
+        writer.save(take, prune=run.guard.loss_is_finite)
+
+    unless_unsaved(run, write)
+
+
+def unless_unsaved(run: Training, work: Callable[[], None]) -> None:
+    """Do something that raises if a checkpoint could not be written: stop, or warn and go on."""
+    try:
+        work()
+    except NotSaved as error:
+        if run.stop_if_unsaved:
+            raise
+        run.observer.on_warning(
+            f"{error.what}: {error.got}; training goes on, the next save is tried as usual"
+        )
+
+
+def newest_checkpoint(engine: Engine, writer: Writer | None, observer: Observer) -> Stored | None:
+    """Return the newest intact checkpoint of a run, the same on every rank."""
+
+    def find() -> Stored | None:
+        if writer is None:
+            return None
+        return checkpoint.newest(writer.folder, observer.on_warning, writer.run)
+
+    found: Stored | None = engine.main_first(find)
+    return found
+
+
+def restore(run: Training, found: Stored) -> None:
+    """Put a checkpoint in place."""
+    engine, model = run.stepper.engine, run.stepper.model
+    taken, source = checkpoint.load(found), str(found.folder)
+    load_model(model, taken.model, source)
+    load_optimizer(model, run.stepper.optimizer, taken.optimizer, source)
+    run.guard.load(taken.state["guard"])
+    engine.load_scale(taken.state["scale"])
+    run.summed = taken.state["summed"]
+    sums: dict[str, Any] = modern_names(taken.state["sums"])
+    # Sums are those of all ranks: the main one has them, so that they count once.
+    run.sums = {
+        name: torch.from_numpy(np.asarray(value)).to(engine.device) * engine.is_main
+        for name, value in sums.items()
+    }

@@ -1,0 +1,64 @@
+"""From settings and data to an objective with weights, and to what updates them."""
+
+from electrify.objectives.objective import Objective, build_objective
+from electrify.planning.fits import check_fits
+from electrify.recipes.schema import Recipe
+from electrify.tokens.store import Shards
+from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.training import checkpoint
+from electrify.training.clock import Spent
+from electrify.training.data import training_task, vocabulary_of
+from electrify.training.engine import Engine
+from electrify.training.folder import RunFolder
+from electrify.training.networks import checkpoint_activations, compile_networks, start_at_data
+from electrify.training.optim import build_optimizer
+from electrify.training.options import Pretrain
+from electrify.training.self_check import self_check
+from electrify.training.sharding import shard
+from electrify.training.training import Stepper
+
+
+def set_up(
+    settings: Pretrain,
+    recipe: Recipe,
+    folder: RunFolder,
+    engine: Engine,
+    tokenizer: LoadedTokenizer,
+    shards: Shards,
+) -> tuple[Objective, Stepper]:
+    """Build the objective with its starting weights, and its optimizer; check both."""
+    vocabulary, sized = vocabulary_of(tokenizer), folder.with_own_sizes(recipe)
+    rows = settings.micro_batch or len(engine.share(recipe.run.batch_size))
+    check_fits(
+        sized,
+        vocabulary,
+        engine.device,
+        rows=0 if settings.checkpoint_activations else rows,
+        sharded_by=engine.world if settings.shard else 1,
+    )
+    objective = build_objective(sized, vocabulary)
+    if not checkpoint.stored(folder.checkpoints):  # which have the weights
+        start_at_data(objective, recipe, shards, tokenizer)
+    if settings.checkpoint_activations:
+        checkpoint_activations(objective)
+    objective.to(engine.device).train()
+    if settings.shard:
+        shard(objective, engine.device)
+    optimizer = build_optimizer(objective, recipe.optimizer, muon_dtype=engine.muon_dtype)
+    unused = self_check(objective, optimizer, recipe, vocabulary, tokenizer.special.mask)
+    if settings.compile:
+        compiled = compile_networks(objective)
+        if engine.is_main:
+            print(f"compiling in the first steps: {'; '.join(compiled)}", flush=True)
+    stepper = Stepper(
+        model=objective,
+        wrapped=engine.prepare(objective, unused),
+        optimizer=optimizer,
+        engine=engine,
+        task=training_task(recipe, shards, tokenizer, engine.device),
+        clip=recipe.optimizer.clip,
+        seed=recipe.run.seed,
+        micro_batch=settings.micro_batch,
+        spent=Spent(engine.synchronize),
+    )
+    return objective, stepper
