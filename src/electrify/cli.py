@@ -269,9 +269,9 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
     if arguments[0].startswith("-"):
         raise UserError(f"{program} needs a recipe first", got=arguments[0], fix=command.example)
     name, *arguments = arguments
-    default = config.read(kind, schema.path_of(name), required=tyro.MISSING)
-    default, arguments = schema.with_config_flags(replace(default, recipe=name), arguments)
-    description = "\n\n".join([f"{kind.__doc__}", *_hints(command), _fields_help(default)])
+    recipe, arguments = schema.with_config_flags(schema.load(name), arguments)
+    default = replace(config.fill(kind, {}, name, tyro.MISSING), recipe=recipe, name=name)
+    description = "\n\n".join([f"{kind.__doc__}", *_hints(command), _fields_help(recipe)])
     program = f"{program} {name}"
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
 

@@ -11,11 +11,10 @@ from electrify.planning.plan import Plan
 from electrify.recipes.schema import (
     FromRecipe,
     Recipe,
-    Run,
     check,
     load,
     names,
-    only_recipe,
+    override,
     path_of,
     with_config_flags,
 )
@@ -177,13 +176,12 @@ def cook(*arguments: str) -> Cook:
 def test_a_command_takes_its_settings_from_a_recipe_and_flags():
     settings = cook("tiny", "--data", "d", "--run.steps", "9", "--optimizer.lr", "0.1")
     tiny = load("tiny")
-    assert settings.recipe == "tiny"
+    assert settings.name == "tiny"
     assert (settings.data, settings.portions) == (Path("d"), 1)
     expected = replace(
         tiny, run=replace(tiny.run, steps=9), optimizer=replace(tiny.optimizer, lr=0.1)
     )
-    assert only_recipe(settings) == expected
-    assert type(only_recipe(settings)) is Recipe
+    assert settings.recipe == expected
 
 
 def test_what_must_be_given_and_unknown_flags(capsys):
@@ -196,28 +194,56 @@ def test_what_must_be_given_and_unknown_flags(capsys):
 
 @pytest.mark.parametrize("name", ["tiny", "bert-small"])
 def test_from_python_the_recipe_that_is_named_is_the_one_used(name):
-    assert only_recipe(Plan(recipe=name)) == load(name)
+    assert Plan(recipe=name).recipe == load(name)
     settings = Pretrain(recipe=name, data="shards", out="run")
-    assert only_recipe(settings) == load(name)
+    assert (settings.recipe, settings.name) == (load(name), name)
     assert (settings.data, settings.out) == (Path("shards"), Path("run"))
+    other = replace(settings, recipe="electra-small")
+    assert (other.recipe, other.name) == (load("electra-small"), "electra-small")
     assert Export("run", "model") == Export(Path("run"), Path("model"))
-
-
-def test_from_python_sections_that_are_given_replace_the_recipes(tmp_path):
-    shorter = replace(load("tiny").run, steps=5)
-    settings = Pretrain(recipe="tiny", data="d", out="o", run=shorter)
-    assert only_recipe(settings) == replace(load("tiny"), run=shorter)
-    assert replace(settings, out=tmp_path).run.steps == 5
-    assert Plan(recipe="tiny", run=Run()).run == Run()  # even if it is the default's
     with pytest.raises(UserError, match="did you mean tiny"):
         Plan(recipe="tinny")
 
 
-def test_from_python_another_recipe_brings_its_own_sections():
-    tiny = Pretrain(recipe="tiny", data="d", out="o")
-    assert only_recipe(replace(tiny, recipe="electra-small")) == load("electra-small")
-    shorter = replace(tiny, run=replace(tiny.run, steps=5))
-    other = replace(replace(shorter, out="p"), recipe="electra-small")
-    assert only_recipe(other) == replace(load("electra-small"), run=shorter.run)
-    mixed = replace(Pretrain(recipe="electra-small", data="d", out="o", run=tiny.run), out="p")
-    assert only_recipe(mixed) == replace(load("electra-small"), run=tiny.run)
+NESTED = {
+    "run": {"steps": 9},
+    "optimizer": {"lr": 0.1},
+    "discriminator": {"config": {"hidden_size": 64}},
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"run.steps": 9, "optimizer.lr": 0.1, "discriminator.config.hidden_size": 64},
+        NESTED,
+        {"steps": 9, "lr": 0.1, "discriminator.config": {"hidden_size": 64}},
+    ],
+    ids=["dotted", "nested", "bare"],
+)
+def test_a_recipe_is_overridden_by_names_in_three_forms(changes):
+    tiny = load("tiny")
+    body = replace(tiny.discriminator, config={**tiny.discriminator.config, "hidden_size": 64})
+    assert override(tiny, changes) == replace(
+        tiny,
+        discriminator=body,
+        run=replace(tiny.run, steps=9),
+        optimizer=replace(tiny.optimizer, lr=0.1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"stps": 9}, "did you mean steps"),
+        ({"run.stps": 9}, "did you mean steps"),
+        ({"ruin": {"steps": 9}}, "did you mean run"),
+        ({"kind": "mlm"}, "objective.kind or optimizer.kind"),
+        ({"run.steps": "many"}, "valid integer"),
+        ({"run.steps.more": 1}, "steps"),
+    ],
+)
+def test_an_override_that_cannot_be_is_refused_with_the_nearest_name(changes, says):
+    with pytest.raises(UserError) as caught:
+        override(load("tiny"), changes)
+    assert says in str(caught.value)

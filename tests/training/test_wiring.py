@@ -169,9 +169,8 @@ class Trained(NamedTuple):
 def train(recipe: Recipe, shards: Path, out: Path, **options: Any) -> Trained:
     """Run the command itself."""
     AcceleratorState._reset_state(reset_partial_state=True)  # has one precision a process
-    parts = {part.name: getattr(recipe, part.name) for part in fields(Recipe)}
     settings = Pretrain(
-        recipe="small", data=shards, out=out, save_minutes=0, device="cpu", **parts, **options
+        recipe=recipe, data=shards, out=out, save_minutes=0, device="cpu", **options
     )
     assert pretrain(settings) == 0
     found = sorted(checkpoint.stored(out / "checkpoints"), key=lambda one: one.step)

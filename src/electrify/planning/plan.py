@@ -7,7 +7,7 @@ from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.planning.hardware import GIGA, KNOWN, TERA, Hardware, name_of, near, this_machine
 from electrify.progress import duration
-from electrify.recipes.schema import FromRecipe, check, only_recipe
+from electrify.recipes.schema import FromRecipe, check
 
 HERE = "here"
 DAY = 86_400.0
@@ -37,20 +37,20 @@ class Plan(FromRecipe):
 def plan(settings: Plan) -> dict[str, Any]:
     """Print the plan."""
     _check(settings)
-    check(settings)
+    check(settings.recipe)
     name, hardware = _hardware(settings)
     from electrify.planning.costs import costs  # imports torch, which takes seconds
 
     table = {
-        "recipe": settings.recipe,
-        "objective": settings.objective.kind,
-        "steps": settings.run.steps,
-        "batch_size": settings.run.batch_size,
-        "length": settings.run.length,
+        "recipe": settings.name,
+        "objective": settings.recipe.objective.kind,
+        "steps": settings.recipe.run.steps,
+        "batch_size": settings.recipe.run.batch_size,
+        "length": settings.recipe.run.length,
         "vocab_size": settings.vocab_size,
         "hardware": {"name": name, "devices": settings.devices, **hardware._asdict()},
         **costs(
-            only_recipe(settings),
+            settings.recipe,
             settings.vocab_size,
             hardware,
             settings.devices,

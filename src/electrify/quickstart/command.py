@@ -119,7 +119,9 @@ def quickstart(settings: Quickstart) -> int:
     from electrify.training.pretrain import pretrain
 
     _say(f"electrify pretrain tiny --data {shards} --out {run} --budget {settings.budget}")
-    code = pretrain(Pretrain(recipe="tiny", data=shards, out=run, budget=settings.budget))
+    code = pretrain(
+        Pretrain(recipe=schema.load("tiny"), data=shards, out=run, budget=settings.budget)
+    )
     if code:
         return code
 

@@ -1,11 +1,11 @@
 """A recipe: everything a pre-training run does, in one file, so that two runs differ by a diff."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
@@ -179,51 +179,24 @@ class Recipe:
     run: Run = field(default_factory=Run)
 
 
-# Sections that were not given to a command's settings: those of the recipe that they name.
-_OF_THE_RECIPE = Recipe()
-
-
 @dataclass(frozen=True, kw_only=True)
-class FromRecipe(Recipe, config.AcceptsTextPaths):
+class FromRecipe(config.AcceptsTextPaths):
     """The settings of a command whose first argument is a recipe, and whose flags change it.
 
-    From Python, sections that are not given are the named recipe's: `Plan(recipe="tiny")`. To
-    change one, give it whole: `Plan(recipe="tiny", run=replace(load("tiny").run, steps=500))`.
+    From Python, `recipe` may be a name or a path: `Plan(recipe="tiny")`.
     """
 
-    discriminator: Discriminator = field(default_factory=lambda: _OF_THE_RECIPE.discriminator)
-    generator: Generator = field(default_factory=lambda: _OF_THE_RECIPE.generator)
-    sharing: Sharing = field(default_factory=lambda: _OF_THE_RECIPE.sharing)
-    objective: Objective = field(default_factory=lambda: _OF_THE_RECIPE.objective)
-    optimizer: Optimizer = field(default_factory=lambda: _OF_THE_RECIPE.optimizer)
-    run: Run = field(default_factory=lambda: _OF_THE_RECIPE.run)
-    recipe: tyro.conf.Suppress[str]
-    """A recipe's name, or the path of one's own file (.toml)."""
+    recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+    """What to run."""
+    name: tyro.conf.Suppress[str] = ""
+    """What the recipe is called."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sections = {part.name: getattr(self, part.name) for part in fields(Recipe)}
-        left_out = [n for n, part in sections.items() if part is getattr(_OF_THE_RECIPE, n)]
-        if left_out:
-            for name in sections.keys() - left_out:
-                object.__setattr__(self, name, replace(sections[name]))  # without the mark
-        else:  # as from `dataclasses.replace`, which passes on what the former name stood for
-            left_out = [
-                n
-                for n, part in sections.items()
-                if getattr(part, _MARK, self.recipe) != self.recipe
-            ]
-        if left_out:
-            named = load(self.recipe)
-            for name in left_out:
-                object.__setattr__(getattr(named, name), _MARK, self.recipe)
-                object.__setattr__(self, name, getattr(named, name))
-
-
-_MARK = "_loaded_from"  # on a section: the recipe whose it is, until another is named
-
-
-SomeRecipe = TypeVar("SomeRecipe", bound=Recipe)
+        if isinstance(self.recipe, str | Path):
+            given = str(self.recipe)
+            object.__setattr__(self, "name", given)
+            object.__setattr__(self, "recipe", load(given))
 
 
 def names() -> list[str]:
@@ -246,15 +219,51 @@ def load(name: str) -> Recipe:
     return config.read(Recipe, path_of(name))
 
 
-def only_recipe(settings: Recipe) -> Recipe:
-    """The recipe in a command's settings, without what else the command was told."""
-    return Recipe(**{part.name: getattr(settings, part.name) for part in fields(Recipe)})
+def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with some values changed.
+
+    Names are dotted (`{"run.steps": 200}`), nested (`{"run": {"steps": 200}}`) or, where only one
+    section has such a field, bare (`{"steps": 200}`).
+    """
+    table = config.to_dict(recipe)
+    for name, value in _flattened(changes):
+        *sections, field_name = _dotted(name, table).split(".")
+        place = table
+        for section in sections:
+            if not isinstance(place.get(section), dict):
+                raise config.unknown(f"recipe: {name}", section, place, "section")
+            place = place[section]
+        place[field_name] = value
+    return config.fill(Recipe, table, "recipe", MISSING)
 
 
-def with_config_flags(
-    settings: SomeRecipe, arguments: Sequence[str]
-) -> tuple[SomeRecipe, list[str]]:
-    """Settings with the flags `--discriminator.config.FIELD VALUE` and the generator's in them.
+def _flattened(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in changes.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _dotted(name: str, table: Mapping[str, Any]) -> str:
+    """Return the full name of a field whose section may be left out."""
+    if "." in name:
+        return name
+    homes = [section for section, fields_set in table.items() if name in fields_set]
+    if len(homes) == 1:
+        return f"{homes[0]}.{name}"
+    if homes:
+        raise UserError(
+            f"{name} is a field of several sections",
+            got=name,
+            fix=" or ".join(f"{section}.{name}" for section in homes),
+        )
+    known = {field_name: None for fields_set in table.values() for field_name in fields_set}
+    raise config.unknown(f"recipe: {name}", name, known, "setting")
+
+
+def with_config_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
+    """Return a recipe with the flags `--discriminator.config.FIELD VALUE` and the generator's.
 
     Returns the other arguments too. Which fields there are depends on the architecture, so it is
     seen later whether they exist.
@@ -270,10 +279,10 @@ def with_config_flags(
         value = value if equals else next(waiting, "--")
         if not equals and value.startswith("--"):
             raise UserError(f"{argument} needs a value", got="none", fix=f"{argument} VALUE")
-        network = getattr(settings, role)
+        network = getattr(recipe, role)
         changed = network.config | {name.replace("-", "_"): _value(value)}
-        settings = replace(settings, **{role: replace(network, config=changed)})
-    return settings, others
+        recipe = replace(recipe, **{role: replace(network, config=changed)})
+    return recipe, others
 
 
 def _value(text: str) -> Value:

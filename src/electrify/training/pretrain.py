@@ -5,14 +5,13 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from electrify.config import check_least
 from electrify.errors import EXIT_INTERRUPTED, DamagedError
 from electrify.objectives.bands import Sizes, sizes_of
 from electrify.objectives.objective import Objective
-from electrify.recipes.schema import Recipe, check, only_recipe
+from electrify.recipes.schema import Recipe, check, override
 from electrify.storage.verified import Verified
 from electrify.training import checkpoint, summary
 from electrify.training.budget import announcement, as_before, fit_to_budget
@@ -45,16 +44,18 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     From Python, `checkpoint_fn` is called in the background with the folder of every checkpoint,
     instead of `upload`.
     """
-    check(settings)
+    check(settings.recipe)
     check_least(settings, micro_batch=0, workers=0, save_minutes=0)
     budget = seconds_of(settings.budget, "--budget") if settings.budget else 0.0
     stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
     folder, engine = RunFolder(settings.out), Engine(device=settings.device)
-    asked = settings.run.precision
+    asked = settings.recipe.run.precision
     engine.use(engine.main_first(lambda: folder.choice(asked, engine.device.type)))
     stop.launcher = os.getppid() if engine.world > 1 else None
     if settings.shard:
-        check_can_shard(settings.optimizer.kind, engine.precision, settings.compile, engine.world)
+        check_can_shard(
+            settings.recipe.optimizer.kind, engine.precision, settings.compile, engine.world
+        )
     warnings = StderrWarnings() if engine.is_main else Observer()
     with watching(stop), ExitStack() as stack:
         stack.callback(engine.close)
@@ -62,8 +63,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         if budget and engine.is_main and not folder.begun:
             print(announcement(budget), flush=True)
 
-        recipe = only_recipe(settings)
-        recipe = replace(recipe, run=replace(recipe.run, precision=engine.precision))
+        recipe = override(settings.recipe, {"run.precision": engine.precision})
         tokenizer, shards = open_data(settings.data, recipe, Verified(folder.verified))
         objective, stepper = set_up(settings, recipe, folder, engine, tokenizer, shards)
         stack.callback(_unwrap, stepper)
