@@ -1,3 +1,63 @@
-"""electrify: pre-train text encoders the way ELECTRA does, from raw text to a GLUE table."""
+"""Pre-train text encoders the way ELECTRA does, from raw text to a GLUE table.
+
+`electrify.pretrain(recipe="tiny", data="shards", out="run", steps=200)` and the other commands are
+functions here. Nothing is imported before it is used: `import electrify` takes milliseconds.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from electrify.api import (
+        corpus,
+        export,
+        finetune,
+        glue,
+        plan,
+        predict,
+        prepare,
+        pretrain,
+        report,
+        squad,
+        tokenizer,
+    )
+    from electrify.objectives.collator import MaskingCollator, WithDictOutput
+    from electrify.objectives.mlm import MaskedLanguageModel
+    from electrify.objectives.rtd import ReplacedTokenDetection
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "MaskedLanguageModel",
+    "MaskingCollator",
+    "ReplacedTokenDetection",
+    "WithDictOutput",
+    "corpus",
+    "export",
+    "finetune",
+    "glue",
+    "plan",
+    "predict",
+    "prepare",
+    "pretrain",
+    "report",
+    "squad",
+    "tokenizer",
+]
+
+_CLASSES = {
+    "MaskedLanguageModel": "electrify.objectives.mlm",
+    "MaskingCollator": "electrify.objectives.collator",
+    "ReplacedTokenDetection": "electrify.objectives.rtd",
+    "WithDictOutput": "electrify.objectives.collator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'electrify' has no attribute {name!r}")
+    return getattr(import_module(_CLASSES.get(name, "electrify.api")), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -21,7 +21,7 @@ from electrify.batches.masking import Flags, Ids, Masking, choose, hide
 from electrify.batches.order import examples_at
 from electrify.errors import UserError
 from electrify.tokens.store import Shards
-from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.tokens.tokenizer import LoadedTokenizer, SpecialIds
 
 PAD_TO_MULTIPLE = 8
 
@@ -60,23 +60,9 @@ class Batches:
     def __getitem__(self, step: int) -> ArrayBatch:
         rows_B = np.arange(self.batch_size, dtype=np.int64)
         ids_BL, lengths_B, types_BL = self._read(step * self.batch_size + rows_B)
-        attention_BL = (np.arange(ids_BL.shape[1]) < lengths_B[:, None]).astype(np.int64)
-        special = self.special
-        candidates_BL = ~np.isin(ids_BL, [special.cls, special.sep, special.mask])
-        candidates_BL &= attention_BL.astype(bool)
         begins_BL = None if self._begins_word is None else self._begins_word[ids_BL]
-        key = (self.seed, step)
-        slots = choose(candidates_BL, lengths_B, self.masking, key, rows_B, begins_BL)
-        count = slots.positions_BN.shape[1]
-        return Batch(
-            ids_BL,
-            hide(ids_BL, slots, special.mask, self.masking, key, rows_B),
-            attention_BL,
-            types_BL,
-            slots.positions_BN,
-            slots.weights_BN,
-            uniforms(key_of(self.seed, "sample", step), rows_B, count).astype(np.float32),
-        )
+        special, key = self.special, (self.seed, step)
+        return masked_batch(ids_BL, lengths_B, types_BL, special, self.masking, key, begins_BL)
 
     def _read(self, numbers_B: Ids) -> tuple[Ids, Ids, Ids]:
         """Ids, lengths and token types of the examples at these places of the run."""
@@ -93,6 +79,35 @@ class Batches:
             ids_BL[row, : len(example.ids)] = example.ids
             types_BL[row, : len(example.ids)] = example.token_types()
         return ids_BL, lengths_B, types_BL
+
+
+def masked_batch(
+    ids_BL: Ids,
+    lengths_B: Ids,
+    types_BL: Ids,
+    special: SpecialIds,
+    masking: Masking,
+    key: tuple[int, int],
+    begins_BL: Flags | None = None,
+) -> ArrayBatch:
+    """Mask padded rows; masks and sampling numbers are functions of the key, a seed and a step."""
+    rows_B = np.arange(len(ids_BL), dtype=np.int64)
+    attention_BL = (np.arange(ids_BL.shape[1]) < lengths_B[:, None]).astype(np.int64)
+    candidates_BL = ~np.isin(ids_BL, [special.cls, special.sep, special.mask])
+    candidates_BL &= attention_BL.astype(bool)
+    slots = choose(candidates_BL, lengths_B, masking, key, rows_B, begins_BL)
+    seed, step = key
+    return Batch(
+        ids_BL,
+        hide(ids_BL, slots, special.mask, masking, key, rows_B),
+        attention_BL,
+        types_BL,
+        slots.positions_BN,
+        slots.weights_BN,
+        uniforms(key_of(seed, "sample", step), rows_B, slots.positions_BN.shape[1]).astype(
+            np.float32
+        ),
+    )
 
 
 def begins_word(tokenizer: LoadedTokenizer) -> Flags:

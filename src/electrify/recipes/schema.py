@@ -219,15 +219,16 @@ def load(name: str) -> Recipe:
     return config.read(Recipe, path_of(name))
 
 
-def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+def override(recipe: Recipe, changes: Mapping[str, Any], others: Sequence[str] = ()) -> Recipe:
     """Return a recipe with some values changed.
 
     Names are dotted (`{"run.steps": 200}`), nested (`{"run": {"steps": 200}}`) or, where only one
-    section has such a field, bare (`{"steps": 200}`).
+    section has such a field, bare (`{"steps": 200}`). A name that does not exist is refused with
+    the nearest one, of a recipe or of `others` that could have been meant.
     """
     table = config.to_dict(recipe)
     for name, value in _flattened(changes):
-        *sections, field_name = _dotted(name, table).split(".")
+        *sections, field_name = _dotted(name, table, others).split(".")
         place = table
         for section in sections:
             if not isinstance(place.get(section), dict):
@@ -245,7 +246,7 @@ def _flattened(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield f"{prefix}{name}", value
 
 
-def _dotted(name: str, table: Mapping[str, Any]) -> str:
+def _dotted(name: str, table: Mapping[str, Any], others: Sequence[str]) -> str:
     """Return the full name of a field whose section may be left out."""
     if "." in name:
         return name
@@ -258,7 +259,7 @@ def _dotted(name: str, table: Mapping[str, Any]) -> str:
             got=name,
             fix=" or ".join(f"{section}.{name}" for section in homes),
         )
-    known = {field_name: None for fields_set in table.values() for field_name in fields_set}
+    known = dict.fromkeys([*others, *table, *(n for part in table.values() for n in part)])
     raise config.unknown(f"recipe: {name}", name, known, "setting")
 
 

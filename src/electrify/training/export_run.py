@@ -11,8 +11,8 @@ from electrify.training.options import Export
 from electrify.training.trained import load_trained
 
 
-def export_run(settings: Export) -> None:
-    """Write a folder for each network, and DIR/encoder."""
+def export_run(settings: Export) -> dict[str, Path]:
+    """Write a folder for each network, and DIR/encoder; returns the folders by role."""
     about = RunFolder(settings.run).about
     step, recipe, tokenizer, objective = load_trained(settings.run, settings.step)
     record = validation_record(settings.run, step)
@@ -32,6 +32,7 @@ def export_run(settings: Export) -> None:
                 f"note: {settings.out} has no {role}: it is a finished export, which is not "
                 "changed; give another --out to get one"
             )
+    return {role: settings.out / role for role in networks if (settings.out / role).is_dir()}
 
 
 def validation_record(run: Path, step: int) -> dict[str, Any]:

@@ -1,0 +1,129 @@
+"""The commands as Python functions, with keyword arguments and typed results.
+
+A function takes what its command takes: the fields of its settings, which `--help` lists. Settings
+are imported without torch, the work when it is called.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from electrify.finetuning.options import Finetune, Glue, Predict, Squad
+from electrify.planning.plan import Plan
+from electrify.recipes.schema import Recipe, load, override
+from electrify.reports.options import Report
+from electrify.tokens.prepare import Prepare
+from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.tokens.vocabulary import Vocabulary
+from electrify.training.options import Export, Pretrain
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def command(
+    settings: Callable[Arguments, Any], where: str, returns: type[Result]
+) -> Callable[Arguments, Result]:
+    """Return a function that takes the fields of some settings and runs a command with them."""
+
+    @wraps(settings, assigned=("__doc__",), updated=())
+    def run(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        result: Result = _function(where)(settings(*arguments, **keywords))
+        return result
+
+    run.__name__ = run.__qualname__ = where.rpartition(":")[2]
+    run.__signature__ = inspect.signature(settings)  # type: ignore[attr-defined]
+    return run
+
+
+def _function(where: str) -> Callable[..., Any]:
+    module, name = where.split(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
+
+
+def corpus(kind: str, *sources: str | Path, out: str | Path, **settings: Any) -> dict[str, Any]:
+    """Turn raw text into documents; returns their manifest. Kinds are those of the command."""
+    module = import_module("electrify.corpora.corpus")
+    found: dict[str, Any] = module.corpus(
+        module.settings_type(kind)(sources=tuple(map(str, sources)), out=out, **settings)
+    )
+    return found
+
+
+tokenizer = command(Vocabulary, "electrify.tokens.vocabulary:vocabulary", LoadedTokenizer)
+prepare = command(Prepare, "electrify.tokens.prepare:prepare", dict[str, Any])
+export = command(Export, "electrify.training.export_run:export_run", dict[str, Path])
+glue = command(Glue, "electrify.finetuning.glue.command:glue", list[dict[str, Any]])
+squad = command(Squad, "electrify.finetuning.squad.command:squad", dict[str, Any])
+finetune = command(Finetune, "electrify.finetuning.own.command:finetune", dict[str, Any])
+predict = command(Predict, "electrify.finetuning.own.predict:predict", dict[str, Any])
+report = command(Report, "electrify.reports.report:report", Path)
+
+
+class Pretrained(NamedTuple):
+    """What a pre-training run has come to."""
+
+    run: Path
+    step: int
+    finished: bool
+    metrics: dict[str, float]
+    """The newest on the validation set; empty if there are none."""
+
+
+def pretrain(
+    recipe: str | Path | Recipe,
+    *,
+    data: str | Path,
+    out: str | Path,
+    checkpoint_fn: Callable[[Path], None] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Pretrained:
+    """Pre-train a model, or resume.
+
+    `settings` are those of the command (`budget="45m"`) and of the recipe, which may be dotted in
+    `overrides` (`{"optimizer.lr": 1e-3}`), nested (`optimizer={"lr": 1e-3}`) or, where only one
+    section has such a field, bare (`steps=200`). `checkpoint_fn` is called in the background with
+    the folder of every checkpoint. Ctrl-C saves, and then raises KeyboardInterrupt.
+    """
+    chosen, own = _overridden(Pretrain, recipe, overrides, settings)
+    code = _function("electrify.training.pretrain:pretrain")(
+        Pretrain(**chosen, data=Path(data), out=Path(out), **own), checkpoint_fn
+    )
+    if code:
+        raise KeyboardInterrupt
+    records = _function("electrify.training.journal:read")(Path(out))
+    step = max((record["step"] for record in records), default=0)
+    evaluated = [record for record in records if record["split"] == "validation"]
+    metrics = {n: v for n, v in (evaluated or [{}])[-1].items() if n not in ("step", "split")}
+    steps = _function("electrify.training.folder:RunFolder")(Path(out)).recipe.run.steps
+    return Pretrained(Path(out), step, step >= steps, metrics)
+
+
+def plan(
+    recipe: str | Path | Recipe, *, overrides: Mapping[str, Any] | None = None, **settings: Any
+) -> dict[str, Any]:
+    """Estimate parameters, FLOPs, memory, disk and time of a recipe's run."""
+    chosen, own = _overridden(Plan, recipe, overrides, settings)
+    found: dict[str, Any] = _function("electrify.planning.plan:plan")(Plan(**chosen, **own))
+    return found
+
+
+def _overridden(
+    kind: type[Any],
+    recipe: str | Path | Recipe,
+    overrides: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the recipe with overrides and its name, and the settings that are the command's."""
+    names = [field.name for field in fields(kind) if field.name not in ("recipe", "name")]
+    own = {name: value for name, value in settings.items() if name in names}
+    changes = {**(overrides or {}), **{n: v for n, v in settings.items() if n not in names}}
+    base = recipe if isinstance(recipe, Recipe) else load(str(recipe))
+    name = "recipe" if isinstance(recipe, Recipe) else str(recipe)
+    return {"recipe": override(base, changes, names), "name": name}, own

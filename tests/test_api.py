@@ -1,0 +1,157 @@
+"""`import electrify`: the commands as functions, and objectives in loops that are not ours."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import electrify
+from electrify.batches.batch import Batch
+from electrify.errors import UserError
+
+SMALL = {
+    "discriminator.config": {
+        "hidden_size": 16,
+        "embedding_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 32,
+    },
+    "warmup": 2,
+}
+
+
+def test_importing_costs_nothing():
+    code = (
+        "import sys, electrify; dir(electrify); print(sorted({'torch', 'numpy'} & {*sys.modules}))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+    code = "import sys, electrify; electrify.prepare; print('torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "False"
+
+
+def test_everything_it_lists_is_there_with_help_and_a_signature():
+    assert set(electrify.__all__) <= set(dir(electrify))
+    for name in electrify.__all__:
+        found = getattr(electrify, name)
+        assert found.__doc__, name
+        assert inspect.signature(found).parameters, name
+    with pytest.raises(AttributeError, match="no attribute 'pretrian'"):
+        electrify.pretrian  # noqa: B018
+
+
+def test_from_documents_to_an_export(docs, vocab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    manifest = electrify.prepare(
+        docs=[docs], tokenizer=str(vocab), length=32, validation=0.1, out="shards"
+    )
+    assert manifest["splits"]["train"]["examples"] > 0
+    seen: list[Path] = []
+    settings = {"device": "cpu", "batch_size": 8, "length": 32, "eval_every": 4, "eval_batches": 1}
+    done = electrify.pretrain(
+        "electra-small",
+        data="shards",
+        out="run",
+        steps=8,
+        checkpoint_fn=seen.append,
+        overrides=SMALL,
+        **settings,
+    )
+    assert (done.step, done.finished, done.run) == (8, True, Path("run"))
+    assert done.metrics["generator_loss"] > 0
+    assert [path.name for path in seen] == ["step-00000000", "step-00000008"]
+    folders = electrify.export(run="run", out="model")
+    assert set(folders) == {"discriminator", "generator", "encoder"}
+    assert (folders["encoder"] / "model.safetensors").is_file()
+    assert electrify.plan("electra-small", steps=8, length=32, overrides=SMALL)["steps"] == 8
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"stpes": 9}, "did you mean steps"),
+        ({"micro_bach": 9}, "did you mean micro_batch"),
+        ({"optimiser": {"lr": 1}}, "did you mean optimizer"),
+    ],
+)
+def test_a_keyword_that_does_not_exist_is_refused_with_the_nearest(settings, says, tmp_path):
+    with pytest.raises(UserError, match=says):
+        electrify.pretrain("tiny", data=tmp_path, out=tmp_path / "run", **settings)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A generator, a discriminator, a tokenizer and examples, with nothing of ours."""
+    from transformers import (
+        BertTokenizer,
+        ElectraConfig,
+        ElectraForMaskedLM,
+        ElectraForPreTraining,
+    )
+
+    from tests.conftest import WORDS
+
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(WORDS)]
+    tokenizer = BertTokenizer(vocab={token: number for number, token in enumerate(tokens)})
+    fields = {**SMALL["discriminator.config"], "vocab_size": len(tokens)}
+    torch.manual_seed(0)
+    generator = ElectraForMaskedLM(ElectraConfig(**fields))
+    discriminator = ElectraForPreTraining(ElectraConfig(**fields))
+    discriminator.electra.embeddings = generator.electra.embeddings
+    examples = [tokenizer(" ".join(WORDS[i : i + 8])) for i in range(24)]
+    return generator, discriminator, tokenizer, examples
+
+
+def test_an_objective_in_a_plain_loop(pair):
+    generator, discriminator, tokenizer, examples = pair
+    model = electrify.ReplacedTokenDetection(generator, discriminator)
+    collate = electrify.MaskingCollator(tokenizer, length=16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(20):
+        for fields in DataLoader(examples, batch_size=8, shuffle=True, collate_fn=collate):
+            batch = Batch(**fields)
+            loss, sums = model(batch, batch.totals())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(float(sums["generator_loss"]))
+    assert sum(losses[-9:]) < 0.97 * sum(losses[:9])
+
+
+def test_an_objective_under_the_trainer_of_transformers(pair, tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    generator, discriminator, tokenizer, examples = pair
+    model = electrify.ReplacedTokenDetection(generator, discriminator)
+    before = discriminator.discriminator_predictions.dense.weight.detach().clone()
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path),
+        max_steps=6,
+        per_device_train_batch_size=8,
+        learning_rate=1e-2,
+        logging_steps=2,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        remove_unused_columns=False,
+    )
+    trainer = Trainer(
+        electrify.WithDictOutput(model),
+        arguments,
+        train_dataset=examples,
+        data_collator=electrify.MaskingCollator(tokenizer, length=16),
+    )
+    done = trainer.train()
+    assert done.global_step == 6
+    assert 0 < done.training_loss < 100
+    assert (discriminator.discriminator_predictions.dense.weight != before).any()
+    discriminator.save_pretrained(tmp_path / "discriminator")
+    assert (tmp_path / "discriminator" / "model.safetensors").is_file()
