@@ -14,7 +14,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from electrify.errors import UserError
+from electrify.errors import UserError, needs
 
 SECONDS_TO_SAVE = 30.0
 """That workers have after an interrupt or an error; a second Ctrl-C leaves at once."""
@@ -164,16 +164,10 @@ def _end_with(parent: BaseProcess) -> None:
 
 @contextmanager
 def _dask(address: str) -> Iterator[Executor]:
+    why = f"--workers {address}, the address of a Dask cluster (a number means processes here),"
+    distributed = needs("distributed", extra="cluster", why=why)
     try:
-        from distributed import Client
-    except ImportError as error:
-        raise UserError(
-            f"--workers {address} is the address of a Dask cluster, but Dask is not installed",
-            got=str(error),
-            fix='pip install "electrify[cluster]", or give a number of processes',
-        ) from error
-    try:
-        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
+        client = distributed.Client(address, timeout=10)
     except (OSError, ValueError) as error:
         raise UserError(
             "no Dask scheduler answers",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar, cast
 
-from electrify.errors import UserError
+from electrify.errors import UserError, needs
 from electrify.storage.commit import sha256_of
 
 BLOCK = 1 << 20
@@ -136,12 +136,9 @@ def decompress(raw: BinaryIO, suffix: str, name: str) -> Iterator[bytes]:
         except OSError as error:
             raise Truncated(f"{name} cannot be read to its end: {error}") from error
         return
-    try:
-        stream = _OPENERS[suffix](raw)
-    except ImportError as error:
-        raise UserError(
-            f"{name} is packed with zstd", got=str(error), fix='pip install "electrify[data]"'
-        ) from error
+    if suffix == ".zst":
+        needs("zstandard", extra="data", why=f"unpacking {name}")
+    stream = _OPENERS[suffix](raw)
     damage = _damage_errors()
     total = 0
     while True:

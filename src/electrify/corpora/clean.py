@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from electrify.corpora.archive import LIMIT
 from electrify.corpora.troubles import REPAIRED
-from electrify.errors import UserError
+from electrify.errors import UserError, needs
 
 
 @dataclass(frozen=True)
@@ -225,12 +225,7 @@ def _said(role: re.Match[str]) -> str:
 
 @cache
 def _ftfy_line() -> Callable[[str], str]:
-    try:
-        import ftfy
-    except ImportError as error:
-        raise UserError(
-            "repairing Unicode needs ftfy", got=str(error), fix='pip install "electrify[data]"'
-        ) from error
+    ftfy = needs("ftfy", extra="data", why="repairing Unicode")
     # quotes and ligatures are the author's: what is repaired is wrong decoding alone
     config = ftfy.TextFixerConfig(
         uncurl_quotes=False, fix_latin_ligatures=False, unescape_html=False, explain=False

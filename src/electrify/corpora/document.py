@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from electrify.errors import DamagedError, UserError
+from electrify.errors import DamagedError, UserError, needs
 from electrify.storage.commit import read_manifest, sha256_of
 from electrify.storage.verified import Stamp, stamp_of
 
@@ -224,13 +224,5 @@ def _row_count(group: Slice) -> int:
 
 
 def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise UserError(
-            "documents are Parquet files, which need pyarrow",
-            got=str(error),
-            fix='pip install "electrify[data]"',
-        ) from error
-    return pyarrow, pyarrow.parquet
+    parquet = needs("pyarrow.parquet", extra="data", why="reading and writing documents")
+    return needs("pyarrow", extra="data"), parquet

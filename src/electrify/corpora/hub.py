@@ -25,7 +25,7 @@ from electrify.corpora.columns import (
 from electrify.corpora.document import MOST_AT_ONCE, Document, Part, Slice
 from electrify.corpora.plaintext import Fields
 from electrify.corpora.troubles import TOO_LARGE, missing
-from electrify.errors import UserError
+from electrify.errors import UserError, needs
 from electrify.storage.commit import sha256_of
 
 BATCH = 4_000_000  # bytes of text that are unpacked at a time
@@ -57,10 +57,7 @@ class _RowGroup(NamedTuple):
 @contextmanager
 def _parquet(source: Source) -> Iterator[Callable[..., Any]]:
     """Makes a `ParquetFile` of a file that is opened here or on the Hub, with any options."""
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise _needs("reading Parquet", "pyarrow", error) from error
+    pq = needs("pyarrow.parquet", extra="data", why="reading Parquet")
     try:
         with _opened(source) as file:
             # a small buffer, not the whole row group at once: row groups may have gigabytes
@@ -81,11 +78,6 @@ def _opened(source: Source) -> Any:
     import pyarrow as pa
 
     return pa.OSFile(os.fsencode(source.path))
-
-
-def _needs(what: str, package: str, error: ImportError) -> UserError:
-    fix = 'pip install "electrify[data]"'
-    return UserError(f"{what} needs {package}", got=str(error), fix=fix)
 
 
 def _first_line(error: BaseException) -> str:
@@ -288,14 +280,11 @@ def _local(folder: Path) -> tuple[list[tuple[str, int]], str, str]:
 
 @lru_cache  # asked for the fingerprints and again for the parts: both must mean the same commit
 def _remote(name: str, revision: str | None) -> tuple[list[tuple[str, int]], str, str]:
-    try:
-        from huggingface_hub import HfApi, HfFileSystem
-    except ImportError as error:
-        raise _needs("reading from the Hub", "huggingface_hub", error) from error
+    hub = needs("huggingface_hub", extra="data", why="reading from the Hub")
     # One question with a time limit first: the file system would try again and again.
-    commit = str(HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT).sha)
+    commit = str(hub.HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT).sha)
     root = f"datasets/{name}@{commit}"
-    return list_parquet(HfFileSystem(), root), root, commit
+    return list_parquet(hub.HfFileSystem(), root), root, commit
 
 
 def list_parquet(filesystem: Any, root: str) -> list[tuple[str, int]]:

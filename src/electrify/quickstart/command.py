@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from electrify.config import AcceptsTextPaths, to_dict
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
+from electrify.errors import needs
 from electrify.progress import duration
 from electrify.quickstart.package_task import write_task
 from electrify.recipes import schema
@@ -86,10 +87,8 @@ class Quickstart(AcceptsTextPaths):
 
 def quickstart(settings: Quickstart) -> int:
     """Run every stage on the docstrings of this Python installation, saying each command."""
-    from electrify.reports.plots import import_matplotlib
-
     begin = time.monotonic()
-    import_matplotlib()  # for the page at the end: better to know at once
+    needs("matplotlib", extra="report", why="the page at the end")  # better to know immediately
     out = settings.out
     docs, tokenizer, shards, run = (out / n for n in ("docs", "tokenizer", "shards", "run"))
     tiny = schema.load("tiny")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from electrify.errors import UserError
+from electrify.errors import needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -209,7 +209,7 @@ def _colour(series: int) -> str:
 
 
 def _drawn(name: str, height: float, draw: Callable[["Axes"], None], left: float = LEFT) -> str:
-    matplotlib = import_matplotlib()
+    matplotlib = needs("matplotlib", extra="report", why="plotting")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # whatever the user's own settings are
         matplotlib.rcParams.update({**STYLE, "svg.hashsalt": name})
@@ -252,17 +252,6 @@ STYLE: dict[str, Any] = {
     "ytick.major.size": 0,
     "xtick.major.size": 3,
 }
-
-
-def import_matplotlib() -> Any:
-    """matplotlib, or an error that says how to get it."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UserError(
-            "plots need matplotlib", got=f"{error}", fix='pip install "electrify[report]"'
-        ) from error
-    return matplotlib
 
 
 def _svg(figure: "Figure") -> str:
