@@ -12,7 +12,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from electrify.errors import UserError, needs
 from electrify.storage.commit import sha256_of
@@ -31,8 +31,16 @@ class Truncated(Exception):
     """A stream stopped before its end. What was read until then is good."""
 
 
-class _Decompressor(Protocol):
-    def read1(self, size: int, /) -> bytes: ...
+class Readable(Protocol):
+    """What can be read in order, and says how far it is read."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read `size` bytes, or fewer where the input ends."""
+        ...
+
+    def tell(self) -> int:
+        """Return how many bytes are read."""
+        ...
 
 
 class _Zstandard:
@@ -45,7 +53,7 @@ class _Zstandard:
     _MAGIC, _SKIPPABLE = 0xFD2FB528, 0x184D2A50
     _WINDOW = 1 << 27  # what `zstd --ultra -22` needs; `--long=31` would take 2 GB of memory
 
-    def __init__(self, raw: BinaryIO) -> None:
+    def __init__(self, raw: Readable) -> None:
         import zstandard
 
         self._raw = raw
@@ -95,10 +103,10 @@ class _Zstandard:
         return data
 
 
-_OPENERS: dict[str, Callable[[BinaryIO], _Decompressor]] = {
-    ".gz": lambda raw: cast(_Decompressor, gzip.GzipFile(fileobj=raw)),
-    ".bz2": lambda raw: cast(_Decompressor, bz2.BZ2File(raw)),
-    ".xz": lambda raw: cast(_Decompressor, lzma.LZMAFile(raw)),  # noqa: SIM115
+_OPENERS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
     ".zst": _Zstandard,
 }
 COMPRESSED = tuple(_OPENERS)
@@ -127,7 +135,7 @@ def refuse_bomb(name: str, unpacked: int, stored: int) -> None:
         )
 
 
-def decompress(raw: BinaryIO, suffix: str, name: str) -> Iterator[bytes]:
+def decompress(raw: Readable, suffix: str, name: str) -> Iterator[bytes]:
     """The unpacked blocks of a stream; `suffix` (".gz", …) says how it is packed."""
     if suffix not in _OPENERS:
         try:
