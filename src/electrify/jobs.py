@@ -19,8 +19,8 @@ from electrify.errors import UserError, needs
 SECONDS_TO_SAVE = 30.0
 """That workers have after an interrupt or an error; a second Ctrl-C leaves at once."""
 
-Job = TypeVar("Job")
-Result = TypeVar("Result")
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
 
 
 class Here(Executor):
@@ -131,10 +131,10 @@ def available_cores() -> int:
 
 
 def in_order(
-    function: Callable[[Job], Result], jobs: Iterable[Job], pool: Executor, ahead: int
-) -> Iterator[Result]:
+    function: Callable[[_Job], _Result], jobs: Iterable[_Job], pool: Executor, ahead: int
+) -> Iterator[_Result]:
     """Results in the order of the jobs, at most `ahead` of them under way: memory stays flat."""
-    waiting: deque[Future[Result]] = deque()
+    waiting: deque[Future[_Result]] = deque()
     try:
         for job in jobs:
             waiting.append(pool.submit(function, job))

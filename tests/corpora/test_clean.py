@@ -7,7 +7,7 @@ import pytest
 from electrify.corpora import clean
 from electrify.corpora.clean import (
     Filters,
-    paragraph,
+    joined_prose,
     reason_to_drop,
     repaired,
     tidy,
@@ -92,7 +92,7 @@ def test_repair_without_ftfy_names_the_extra(monkeypatch):
 
 def test_bytes_and_surrogates_that_are_no_text_are_repaired_and_counted():
     tally = Counter()
-    assert clean.decode(b"a\xffb", tally) == "a\ufffdb"
+    assert clean.decode_utf8(b"a\xffb", tally) == "a\ufffdb"
     assert clean.storable("a\ud800b", tally) == "a\ufffdb"
     assert clean.storable("fine", tally) == "fine"
     assert tally == {REPAIRED: 2}
@@ -100,10 +100,10 @@ def test_bytes_and_surrogates_that_are_no_text_are_repaired_and_counted():
 
 
 def test_wrapped_prose_becomes_one_line_and_verse_does_not():
-    assert paragraph(PROSE, 75).count("\n") == 0
-    assert "the well-known season" in paragraph(PROSE, 75)
-    assert paragraph(VERSE, 75) == "\n".join(VERSE)
-    assert paragraph(["  " + line for line in VERSE], 75) == "\n".join(VERSE)
+    assert joined_prose(PROSE, 75).count("\n") == 0
+    assert "the well-known season" in joined_prose(PROSE, 75)
+    assert joined_prose(VERSE, 75) == "\n".join(VERSE)
+    assert joined_prose(["  " + line for line in VERSE], 75) == "\n".join(VERSE)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_wrapped_prose_becomes_one_line_and_verse_does_not():
     ],
 )
 def test_tables_lists_and_headings_keep_their_lines(block):
-    assert paragraph(block, 70) == "\n".join(block)
+    assert joined_prose(block, 70) == "\n".join(block)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def _option(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def decode(data: bytes, tally: Counter[str]) -> str:
+def decode_utf8(data: bytes, tally: Counter[str]) -> str:
     """UTF-8 bytes as text; bytes that are no UTF-8 become U+FFFD, and that is counted."""
     try:
         return data.decode()
@@ -126,7 +126,7 @@ def wrap_width(lines: Sequence[str]) -> int:
     return max(50, lengths[len(lengths) * 9 // 10]) if lengths else 50
 
 
-def is_prose(block: Sequence[str], width: int) -> bool:
+def is_wrapped_prose(block: Sequence[str], width: int) -> bool:
     """Whether the lines of a block end where they do only because the page did.
 
     A wrapped line has no room for the first word of the next one. Verse has room, and begins its
@@ -150,9 +150,9 @@ def is_prose(block: Sequence[str], width: int) -> bool:
     return sum(full) >= 0.6 * len(full)
 
 
-def paragraph(block: Sequence[str], width: int) -> str:
+def joined_prose(block: Sequence[str], width: int) -> str:
     """A block of prose as one line; any other as it is, without the margin."""
-    if not is_prose(block, width):
+    if not is_wrapped_prose(block, width):
         margin = min(len(line) - len(line.lstrip()) for line in block)
         return "\n".join(line[margin:] for line in block)
     return one_line(block)
@@ -179,7 +179,7 @@ def unwrapped(block: Sequence[str], width: int) -> str:
     margin = min(len(line) - len(line.lstrip()) for line in block)
     block = [line[margin:] for line in block]
     width = min(max(40, width - margin), max(72, *map(len, block)))
-    if not any(map(_ITEM.match, block[1:])) and is_prose(block, width):
+    if not any(map(_ITEM.match, block[1:])) and is_wrapped_prose(block, width):
         return one_line(block)
     joined = [[block[0]]]
     for line, after in pairwise(block):

@@ -23,7 +23,7 @@ import tyro
 from numpy.typing import NDArray
 
 from electrify import config
-from electrify.corpora.archive import fingerprint
+from electrify.corpora.archive import source_fingerprint
 from electrify.corpora.clean import Filters, reason_to_drop, repaired, tidy
 from electrify.corpora.document import (
     SHORT,
@@ -36,7 +36,7 @@ from electrify.corpora.document import (
     read_parquet,
     write_parquet,
 )
-from electrify.corpora.duplicates import KEY, first_occurrences, key_of
+from electrify.corpora.duplicates import KEY, first_occurrences, text_key
 from electrify.errors import UserError
 from electrify.jobs import executor
 from electrify.progress import progress
@@ -44,7 +44,7 @@ from electrify.storage.build import Build, Record, committed_file
 from electrify.storage.commit import read_manifest
 
 
-class Kind(NamedTuple):
+class CorpusKind(NamedTuple):
     """Where a kind's reader is, what it reads, and an example of a source."""
 
     reader: str
@@ -53,38 +53,40 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "wikipedia": Kind(
+    "wikipedia": CorpusKind(
         "electrify.corpora.wikipedia:Wikipedia",
         "a MediaWiki dump (.xml, .bz2, .gz)",
         "enwiki-latest-pages-articles-multistream.xml.bz2",
     ),
-    "gutenberg": Kind(
+    "gutenberg": CorpusKind(
         "electrify.corpora.gutenberg:Gutenberg",
         "Project Gutenberg books, a folder or a zip of .txt",
         "Gutenberg.zip",
     ),
-    "openwebtext": Kind(
+    "openwebtext": CorpusKind(
         "electrify.corpora.openwebtext:OpenWebText",
         "the original nested archive, or a folder of its .xz tars",
         "openwebtext.tar.xz",
     ),
-    "text": Kind(
+    "text": CorpusKind(
         "electrify.corpora.plaintext:Text",
         "plain text, packed or not, split at blank lines or by file",
         "my_texts/",
     ),
-    "jsonl": Kind(
+    "jsonl": CorpusKind(
         "electrify.corpora.plaintext:JsonLines",
         "one JSON object a line, packed or not",
         "my.jsonl.gz",
     ),
-    "parquet": Kind("electrify.corpora.hub:Parquet", "local Parquet files", "my_table.parquet"),
-    "hub": Kind(
+    "parquet": CorpusKind(
+        "electrify.corpora.hub:Parquet", "local Parquet files", "my_table.parquet"
+    ),
+    "hub": CorpusKind(
         "electrify.corpora.hub:Hub",
         "a Parquet data set on the Hugging Face Hub, streamed",
         "wikimedia/wikipedia --subset 20231101.vi",
     ),
-    "docstrings": Kind(
+    "docstrings": CorpusKind(
         "electrify.corpora.docstrings:Docstrings",
         "the docstrings of this Python installation: nothing to download",
         "",
@@ -148,7 +150,7 @@ def corpus(settings: Corpus) -> dict[str, Any]:
         build.withdraw()
         raise
     manifest = build.finish(_summary(read, made))
-    report(settings.out, manifest)
+    print_summary(settings.out, manifest)
     if isinstance(settings.reader, Advises) and (note := settings.reader.advice(_total_read(read))):
         print(f"note: {note}")
     return manifest
@@ -173,7 +175,7 @@ def _fingerprints(reader: Reader, sources: Sequence[str]) -> list[dict[str, Any]
     with progress("hashing sources") as update:
         for number, path in enumerate(_paths(sources)):
             update(number / len(sources), path.name)
-            found.append(fingerprint(path))
+            found.append(source_fingerprint(path))
     return found
 
 
@@ -234,7 +236,7 @@ def _read(reader: Reader, filters: Filters, name: str, part: Part, index: int, o
                 read["dropped"] += size
                 continue
             measured.update(_size(text))
-            keys.extend(key_of(text) if name == STAGED else b"")
+            keys.extend(text_key(text) if name == STAGED else b"")
             yield document._replace(text=text)
 
     record: Record = {"files": _written(out, name.format(index), kept())}
@@ -343,7 +345,7 @@ def is_note(reason: str) -> bool:
     return reason.startswith("note: ")
 
 
-def report(out: Path, manifest: dict[str, Any]) -> None:
+def print_summary(out: Path, manifest: dict[str, Any]) -> None:
     """Say what came out, and what did not and why."""
     print(
         f"{out}: {manifest['documents']:,} documents, "

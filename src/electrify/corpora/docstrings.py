@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.clean import decode
+from electrify.corpora.clean import decode_utf8
 from electrify.corpora.doctext import prose
 from electrify.corpora.document import Document, Part, Slice
 from electrify.corpora.troubles import TOO_LARGE
@@ -191,7 +191,7 @@ def _of_module(module: Module, tally: Counter[str]) -> Iterator[tuple[str, str]]
     for place, raw in _topics(source) if module.name == TOPICS else docstrings(source):
         name = f"{module.name}:{place}" if place else module.name
         names[name] += 1
-        text = decode(inspect.cleandoc(raw).encode(errors="surrogatepass"), tally)
+        text = decode_utf8(inspect.cleandoc(raw).encode(errors="surrogatepass"), tally)
         yield name if names[name] == 1 else f"{name}#{names[name]}", text
 
 

@@ -119,7 +119,7 @@ def _groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield group
 
 
-def described(folder: Path) -> dict[str, Any]:
+def describe_documents(folder: Path) -> dict[str, Any]:
     """What identifies a folder of documents as the input of something else."""
     manifest = read_manifest(folder, "documents")
     if not manifest["documents"]:

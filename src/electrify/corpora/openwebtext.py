@@ -8,14 +8,14 @@ from typing import BinaryIO, NamedTuple
 
 from electrify.corpora import archive
 from electrify.corpora.archive import COMPRESSED, LIMIT, PACKED_GAIN, PART, Truncated
-from electrify.corpora.clean import decode
+from electrify.corpora.clean import decode_utf8
 from electrify.corpora.document import Document, Part, Slice
-from electrify.corpora.tar import FileWindow, Input, Member, NotTar, Stream, Window, members
+from electrify.corpora.tar import Bounded, FileWindow, Input, Member, NotTar, Stream, members
 from electrify.corpora.troubles import EMPTY, TOO_LARGE, TRUNCATED
 from electrify.errors import UserError
 
 ARCHIVES = (".tar", *COMPRESSED)  # the inner ones are named `…_data.xz`, without .tar
-DEEPEST = 2
+MOST_NESTED = 2
 # Bytes of an inner archive that the parent hands on packed; of a larger one it hands on the texts.
 # The real ones have about 1 MB.
 MOST_INLINE = PART
@@ -102,7 +102,7 @@ class OpenWebText:
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """The documents of a part."""
         for name, text in _texts(part, tally):
-            if content := decode(text, tally).strip():
+            if content := decode_utf8(text, tally).strip():
                 yield Document(name, content, part.source)
             else:
                 tally[EMPTY] += 1
@@ -173,11 +173,11 @@ def _of_file(
         if len(data) < size:
             raise Truncated(f"{name} is cut")
         yield name, data
-    elif depth > DEEPEST:
+    elif depth > MOST_NESTED:
         tally["archives nested too deep"] += 1
     else:
         suffix = "." + name.lower().rpartition(".")[2]
-        blocks = archive.decompress(Window(source, size), suffix, name)
+        blocks = archive.decompress(Bounded(source, size), suffix, name)
         yield from _of_archive(name, Stream(blocks), depth, tally)
 
 

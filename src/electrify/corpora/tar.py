@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, Protocol
 
-from electrify.corpora.archive import BLOCK, Readable, Truncated
+from electrify.corpora.archive import BLOCK_BYTES, Readable, Truncated
 
 SPARSE, LINK = "sparse file in archive", "link or device in archive"
 MOST_HEADER = 1 << 20  # bytes of an extended header, the rest of it is skipped
@@ -53,7 +53,7 @@ class Stream:
     def skip(self, size: int) -> None:
         """Pass over bytes, which must be there."""
         while size > 0:
-            passed = len(self.read(min(size, BLOCK)))
+            passed = len(self.read(min(size, BLOCK_BYTES)))
             if not passed:
                 raise Truncated("the archive ends inside a member")
             size -= passed
@@ -70,7 +70,7 @@ class Stream:
         return bool(self._held)
 
 
-class Window:
+class Bounded:
     """The next `size` bytes of an input, as a file that can be unpacked."""
 
     def __init__(self, source: Readable, size: int) -> None:
@@ -86,7 +86,7 @@ class Window:
         return self._source.tell() - self._start
 
 
-class FileWindow(Window):
+class FileWindow(Bounded):
     """Bytes `start` to `stop` of a file, as an archive."""
 
     def __init__(self, file: BinaryIO, start: int, stop: int) -> None:

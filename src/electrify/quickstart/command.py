@@ -17,10 +17,10 @@ from electrify.recipes import schema
 from electrify.storage.commit import read_json, write_json
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.prepare import Prepare, prepare
-from electrify.tokens.show import Show, show
-from electrify.tokens.vocabulary import Vocabulary, vocabulary
+from electrify.tokens.show import Show, show_folder
+from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
 
-HELD_OUT = 0.05
+VALIDATION = 0.05
 """The share of the documents that pre-training does not see."""
 EPOCHS = 20.0
 LABELLED = {"lr": 1e-3, "batch_size": 16, "layer_decay": 1.0}
@@ -99,18 +99,18 @@ def quickstart(settings: Quickstart) -> int:
     corpus(docstrings(sources=(), out=docs, filters=Filters(dedup=True)))
 
     _say(f"electrify tokenizer {docs} --vocab-size 8192 --out {tokenizer}")
-    vocabulary(Vocabulary(docs=(docs,), vocab_size=8192, out=tokenizer))
+    make_tokenizer(MakeTokenizer(docs=(docs,), vocab_size=8192, out=tokenizer))
 
-    flags = f"--tokenizer {tokenizer} --length {length} --validation {HELD_OUT}"
+    flags = f"--tokenizer {tokenizer} --length {length} --validation {VALIDATION}"
     _say(f"electrify prepare {docs} {flags} --out {shards}")
     prepare(
         Prepare(
-            docs=(docs,), tokenizer=str(tokenizer), length=length, validation=HELD_OUT, out=shards
+            docs=(docs,), tokenizer=str(tokenizer), length=length, validation=VALIDATION, out=shards
         )
     )
 
     _say(f"electrify show {shards} --count 2 --seed 1")
-    show(Show(shards, count=2, seed=1))
+    show_folder(Show(shards, count=2, seed=1))
 
     from electrify.models.export import encoder_folder
     from electrify.training.export_run import export_run
@@ -174,7 +174,7 @@ def _compare(
     from electrify.finetuning.finetune import finetune
     from electrify.finetuning.options import Finetune, Fit
 
-    train, dev = write_task(docs, settings.out / "task", HELD_OUT)
+    train, dev = write_task(docs, settings.out / "task", VALIDATION)
     print(f"\n{train.parent}: which package does a docstring come from?")
     print("(measured on documents that pre-training did not see)")
     random_weights = untrained(tiny, tokenizer, settings.out / "untrained")
@@ -211,7 +211,7 @@ def _compare(
         counts = f"--length {tiny.run.length} --seeds {chosen.seeds}"
         _say(f"electrify finetune {model} {files} {flags} {counts} --out {made}")
         results[name] = tuned(model, made, chosen)
-    print(f"\n{verdict(results['pretrained'], results['random'])}")
+    print(f"\n{gain_verdict(results['pretrained'], results['random'])}")
 
 
 def _planned(settings: Quickstart, begin: float, measured: Callable[[], Cost]) -> Comparison:
@@ -275,13 +275,13 @@ def degrees_of_freedom(squares: Sequence[float], counts: Sequence[int]) -> int:
     return int(sum(squares) ** 2 / parts + 1e-9) if parts else sum(counts) - 2
 
 
-def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
+def gain_verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
     """Whether pre-training helped by more than seeds differ: at the 95 % level of Welch's test.
 
     >>> of = lambda mean: {"mean": {"f1": mean}, "std": {"f1": 0.02}, "seeds": [{}] * 4}
-    >>> verdict(of(0.7), of(0.5))
+    >>> gain_verdict(of(0.7), of(0.5))
     'f1 0.700 pre-trained, 0.500 from random weights: a gain of 0.200 ± 0.014'
-    >>> verdict(of(0.5), of(0.7))
+    >>> gain_verdict(of(0.5), of(0.7))
     'f1 0.500 pre-trained, 0.700 from random weights: a loss of 0.200 ± 0.014; a longer --budget?'
     """
     metric, both = next(iter(pretrained["mean"])), (pretrained, random)

@@ -21,10 +21,10 @@ from electrify.batches.masking import Masking, choose, hide
 from electrify.errors import UserError
 from electrify.models.inputs import Inputs
 from electrify.models.rtd import corrupt as put_in
-from electrify.reports.examples import Example, examples, held_out
+from electrify.reports.examples import CorruptedExample, examples, held_out
 from electrify.reports.pair import LoadedPair, sampled, suspicion
 from electrify.reports.spelling import Piece, encodable, on_one_line, speller
-from electrify.reports.threshold import HALF, Threshold, of_run
+from electrify.reports.threshold import ONE_HALF, Threshold, of_run
 from electrify.tokens.show import plural, visible
 from electrify.training.trained import load_trained
 
@@ -41,7 +41,7 @@ class Token(NamedTuple):
     """Whether it was; None if nobody knows, as of a text that was typed in."""
     before: str = ""
     """What stands between the token before and this one: spaces, and what the tokenizer drops."""
-    threshold: float = HALF
+    threshold: float = ONE_HALF
     """From which probability on it is flagged."""
 
 
@@ -64,7 +64,7 @@ VERDICTS = {
 """By whether a token was replaced, and whether the discriminator says so."""
 
 
-def verdict(token: Token) -> Verdict:
+def verdict_on(token: Token) -> Verdict:
     """What became of a token."""
     return VERDICTS[token.replaced, token.probability >= token.threshold]
 
@@ -73,7 +73,7 @@ def counts(tokens: Sequence[Token]) -> dict[str, int]:
     """How many tokens there are, and how many with each verdict that occurs or could."""
     known = any(token.replaced is not None for token in tokens)
     names = [kind.name for (truth, _), kind in VERDICTS.items() if (truth is not None) == known]
-    found = [verdict(token).name for token in tokens]
+    found = [verdict_on(token).name for token in tokens]
     return {"tokens": len(tokens), **{name: found.count(name) for name in names}}
 
 
@@ -102,13 +102,13 @@ def counted(tokens: Sequence[Token]) -> str:
 def _mean(tokens: Sequence[Token]) -> str:
     if not tokens:
         return "nothing"
-    return percent(sum(token.probability for token in tokens) / len(tokens))
+    return as_percent(sum(token.probability for token in tokens) / len(tokens))
 
 
-def percent(share: float) -> str:
+def as_percent(share: float) -> str:
     """A probability as people read it.
 
-    >>> percent(0.934)
+    >>> as_percent(0.934)
     '93 %'
     """
     return f"{round(100 * share)} %"
@@ -142,7 +142,7 @@ def judged(tokens: Sequence[Token], threshold: Threshold) -> list[Token]:
     return [token._replace(threshold=lowest) for token in tokens]
 
 
-def corrupt(pair: LoadedPair, text: str, rate: float, seed: int) -> list[Token]:
+def corrupt_text(pair: LoadedPair, text: str, rate: float, seed: int) -> list[Token]:
     """A text in which the generator filled a share of the places, and what is thought of it."""
     if pair.generator is None:
         raise UserError(
@@ -202,10 +202,12 @@ def examples_of_run(run: Path, count: int) -> tuple[list[list[Token]], Threshold
     spell = speller(loaded.tokenizer)
     threshold = of_run(run, loaded.step)
     found = examples(loaded, task, numbers)
-    return [tokens_of(example, spell, threshold) for example in found], threshold
+    return [judged_tokens(example, spell, threshold) for example in found], threshold
 
 
-def tokens_of(example: Example, spell: Callable[[int], Piece], threshold: Threshold) -> list[Token]:
+def judged_tokens(
+    example: CorruptedExample, spell: Callable[[int], Piece], threshold: Threshold
+) -> list[Token]:
     """An example as tokens; [CLS] and [SEP] are among them, as the model sees them."""
     if example.suspicion_L is None:
         raise UserError(
@@ -326,7 +328,7 @@ def heat_html(tokens: Sequence[Token]) -> str:
 
 
 def _span(token: Token) -> str:
-    kind = verdict(token)
+    kind = verdict_on(token)
     said = escape(said_of(token), quote=True)
     stop = ' tabindex="0"' if kind.sign else ""  # the others would be hundreds of stops
     return (
@@ -342,10 +344,10 @@ def said_of(token: Token) -> str:
     >>> said_of(Token("cat", "dog", 0.934, True))
     'cat · 93 % likely replaced · was “dog” · caught'
     """
-    kind = verdict(token)
+    kind = verdict_on(token)
     parts = [
         on_one_line(token.text),
-        f"{percent(token.probability)} likely replaced",
+        f"{as_percent(token.probability)} likely replaced",
         *([f"was “{on_one_line(token.original)}”"] if token.original else []),
         *([kind.words] if kind.words else []),
     ]
@@ -363,8 +365,8 @@ def as_json(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> dict[str, A
             {
                 **token._asdict(),
                 "probability": round(token.probability, 6),
-                "verdict": verdict(token).name,
-                "words": verdict(token).words,
+                "verdict": verdict_on(token).name,
+                "words": verdict_on(token).words,
                 "says": said_of(token),
             }
             for token in tokens

@@ -34,7 +34,7 @@ SERIES = 6
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
 """Of lines, so that they are told apart without colours."""
 
-WIDTH, HEIGHT = 360, 216  # in points; shown at about this many pixels, on a phone as well
+PLOT_WIDTH, HEIGHT = 360, 216  # in points; shown at about this many pixels, on a phone as well
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 8, 34
 FONT = 10.5
 
@@ -216,10 +216,10 @@ def _drawn(name: str, height: float, draw: Callable[["Axes"], None], left: float
         from matplotlib.figure import Figure
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-        figure = Figure(figsize=(WIDTH / 72, height / 72))
-        width = (WIDTH - left - RIGHT) / WIDTH
+        figure = Figure(figsize=(PLOT_WIDTH / 72, height / 72))
+        width = (PLOT_WIDTH - left - RIGHT) / PLOT_WIDTH
         axes = figure.add_axes(
-            (left / WIDTH, BOTTOM / height, width, (height - BOTTOM - TOP) / height)
+            (left / PLOT_WIDTH, BOTTOM / height, width, (height - BOTTOM - TOP) / height)
         )
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))

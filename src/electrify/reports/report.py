@@ -7,7 +7,7 @@ from pathlib import Path
 from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.reports.comparison import comparison
-from electrify.reports.glue_section import Glue, glue_sections, read_glue
+from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
 from electrify.reports.heat import Token, counts, examples_of_run, heat_css, heat_html
 from electrify.reports.options import Report
 from electrify.reports.page import Html, Section, document, joined, name, paragraph, text
@@ -68,7 +68,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _page(
-    runs: Sequence[Run], results: Sequence[Glue], tuned: Sequence[Tuned], count: int
+    runs: Sequence[Run], results: Sequence[GlueFolder], tuned: Sequence[Tuned], count: int
 ) -> bytes:
     sections = [
         run_section(run, f"run-{number}", _examples(run, count))

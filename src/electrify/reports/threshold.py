@@ -14,7 +14,7 @@ from electrify.training.export_run import validation_record
 
 USUAL_RATE = 0.1
 """Of 15 % masked tokens a generator restores about a third."""
-HALF = 0.5
+ONE_HALF = 0.5
 
 
 class Threshold(NamedTuple):
@@ -33,9 +33,9 @@ class Threshold(NamedTuple):
         (0.2, 0.3, 0.5)
         """
         if self.value is not None or not probabilities:
-            return HALF if self.value is None else self.value
+            return ONE_HALF if self.value is None else self.value
         count = max(1, round(self.replaced_rate * len(probabilities)))
-        return min(HALF, sorted(probabilities, reverse=True)[count - 1])
+        return min(ONE_HALF, sorted(probabilities, reverse=True)[count - 1])
 
     def __str__(self) -> str:
         if self.value is None:

@@ -29,9 +29,9 @@ from electrify.storage.commit import (
 )
 from electrify.storage.lock import hold
 
-Part = TypeVar("Part")
+_Part = TypeVar("_Part")
 Record = dict[str, Any]
-Work = Callable[[Part, int, Path], Record]
+MakePart = Callable[[_Part, int, Path], Record]
 """Makes part number i in a folder and returns its record, whose "files" are what it wrote."""
 
 
@@ -106,14 +106,14 @@ class Build:
             temporary.write_text(toml, encoding="utf-8", errors="replace")
 
     def make(
-        self, stage: str, parts: Iterable[Part], work: Work[Part], pool: Executor, ahead: int
+        self, stage: str, parts: Iterable[_Part], work: MakePart[_Part], pool: Executor, ahead: int
     ) -> Generator[Record]:
         """The records of all parts in order; what an earlier run finished is not made again."""
         job = partial(_make, work, self.out, self.staging / stage)
         (self.staging / stage).mkdir(exist_ok=True)
         yield from in_order(job, self._numbered(stage, parts), pool, ahead)
 
-    def _numbered(self, stage: str, parts: Iterable[Part]) -> Iterator[tuple[int, Part | None]]:
+    def _numbered(self, stage: str, parts: Iterable[_Part]) -> Iterator[tuple[int, _Part | None]]:
         for index, part in enumerate(parts):
             done = _finished(self.out, self.staging / stage, index)
             yield index, None if done else part  # a finished part's bytes need not travel
@@ -151,7 +151,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _make(work: Work[Part], out: Path, records: Path, numbered: tuple[int, Part | None]) -> Record:
+def _make(
+    work: MakePart[_Part], out: Path, records: Path, numbered: tuple[int, _Part | None]
+) -> Record:
     index, part = numbered
     if part is None:
         record: Record = read_json(_record_path(records, index))
