@@ -104,26 +104,17 @@ def _row_groups(source: ParquetSource, columns: TextFields) -> Iterator[_RowGrou
         count = file.metadata.num_row_groups
         for number in range(count):
             group = file.metadata.row_group(number)
-            size = _unpacked(group, columns)
-            archive.refuse_bomb(source.name, size, _stored(group, columns))
+            size, stored = _sizes(group, columns)
+            archive.refuse_bomb(source.name, size, stored)
             yield _RowGroup(source, number, size, (number + 1) / count)
 
 
-def _chunks(group: Any, columns: TextFields) -> list[Any]:
-    all_chunks = map(group.column, range(group.num_columns))
-    return [chunk for chunk in all_chunks if chunk.path_in_schema in _names(columns)]
-
-
-def _names(columns: TextFields) -> tuple[str, ...]:
-    return columns.text, columns.id, columns.title
-
-
-def _unpacked(group: Any, columns: TextFields) -> int:
-    return sum(chunk.total_uncompressed_size for chunk in _chunks(group, columns))
-
-
-def _stored(group: Any, columns: TextFields) -> int:
-    return sum(chunk.total_compressed_size for chunk in _chunks(group, columns))
+def _sizes(group: Any, columns: TextFields) -> tuple[int, int]:
+    """The bytes of a row group's columns, unpacked and as stored."""
+    names = (columns.text, columns.id, columns.title)
+    chunks = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema in names]
+    unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
+    return unpacked, sum(chunk.total_compressed_size for chunk in chunks)
 
 
 def _parts(sources: Sequence[ParquetSource], columns: TextFields) -> Iterator[Part]:
@@ -152,12 +143,7 @@ def _documents(part: Part, columns: TextFields, tally: Counter[str]) -> Iterator
             elif len(text) > LIMIT:
                 tally[TOO_LARGE] += 1
             else:
-                yield Document(
-                    columns.id_of(source.name, row, given),
-                    decode_utf8(text, tally),
-                    source.name,
-                    columns.title_of(title),
-                )
+                yield columns.document(source.name, row, decode_utf8(text, tally), given, title)
 
 
 def _rows(
@@ -170,8 +156,8 @@ def _rows(
         groups = [file.metadata.row_group(number) for number in range(stop)]
         row = 1 + sum(group.num_rows for group in groups[: piece.start])
         groups = groups[piece.start :]
-        sizes = [_unpacked(group, columns) for group in groups]
-        stored, unpacked = sum(_stored(group, columns) for group in groups), 0
+        found = [_sizes(group, columns) for group in groups]
+        sizes, stored, unpacked = [size for size, _ in found], sum(s for _, s in found), 0
         most = sum(group.num_rows for group in groups) * BATCH // max(1, sum(sizes))
         largest = max([1, *sizes])
         small = largest <= MOST_CODED

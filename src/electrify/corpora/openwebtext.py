@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple
 from electrify.corpora import archive
 from electrify.corpora.archive import COMPRESSED, LIMIT, PACKED_GAIN, PART, Truncated
 from electrify.corpora.clean import decode_utf8
-from electrify.corpora.document import Document, Part, Slice
+from electrify.corpora.document import Document, Part, Slice, part_of_files
 from electrify.corpora.tar import Bounded, FileWindow, Input, Member, NotTar, Stream, members
 from electrify.corpora.troubles import EMPTY, TOO_LARGE, TRUNCATED
 from electrify.errors import UserError
@@ -90,9 +90,7 @@ class OpenWebText:
             path, name = batch[0]
             if path.suffix.lower() in COMPRESSED and archive.text_bytes(path) <= PART:
                 done += sum(path.stat().st_size for path, _ in batch)
-                slices = tuple(Slice(path) for path, _ in batch)
-                names = tuple(name for _, name in batch)
-                yield Part(name, slices=slices, context=names, share=done / total)
+                yield part_of_files(batch, done / total)
                 continue
             with archive.open_source(path) as file:
                 for part in _outer_parts(path, name, file):

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from electrify.corpora import archive
 from electrify.corpora.archive import LIMIT, PART, Truncated, packed_suffixes
 from electrify.corpora.clean import decode_utf8, storable
-from electrify.corpora.document import SHORT, Document, Part, Slice
+from electrify.corpora.document import SHORT, Document, Part, part_of_files
 from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED, missing
 from electrify.errors import UserError
 
@@ -113,9 +113,7 @@ def _parts(files: Sequence[tuple[Path, str]], chunks: _Cutter | None) -> Iterato
         path, name = batch[0]
         if chunks is None or archive.text_bytes(path) <= PART:
             done += sum(path.stat().st_size for path, _ in batch)
-            slices = tuple(Slice(path) for path, _ in batch)
-            names = tuple(name for _, name in batch)
-            yield Part(name, slices=slices, context=names, share=done / total)
+            yield part_of_files(batch, done / total)
         else:
             yield from (
                 replace(part, share=(done + read) / total)
@@ -243,15 +241,17 @@ class TextFields:
     title: str = "title"
     """The field that holds the title, if there is one."""
 
-    def id_of(self, name: str, row: int, given: object) -> str:
-        """`name:row`, which is unique, and what the data calls it: that need not be."""
-        if isinstance(given, bool) or not isinstance(given, str | int):
-            return f"{name}:{row}"
-        return f"{name}:{row}:{storable(str(given)[:200], Counter())}"
+    def document(self, name: str, row: int, text: str, given: object, title: object) -> Document:
+        """A row as a document.
 
-    def title_of(self, given: object) -> str | None:
-        """A title of a sensible length; documents are held in memory by the thousand."""
-        return storable(given[:LONGEST_TITLE], Counter()) if isinstance(given, str) else None
+        Its id is `name:row`, which is unique, and what the data calls it: that need not be. Titles
+        have a sensible length: documents are held in memory by the thousand.
+        """
+        found = f"{name}:{row}"
+        if isinstance(given, str | int) and not isinstance(given, bool):
+            found += f":{storable(str(given)[:200], Counter())}"
+        titled = storable(title[:LONGEST_TITLE], Counter()) if isinstance(title, str) else None
+        return Document(found, text, name, titled)
 
 
 @dataclass(frozen=True)
@@ -295,12 +295,8 @@ class JsonLines(TextFields):
             elif len(text) > LIMIT:
                 tally[TOO_LARGE] += 1
             else:
-                yield Document(
-                    self.id_of(name, row, record.get(self.id)),
-                    storable(text, tally),
-                    name,
-                    self.title_of(record.get(self.title)),
-                )
+                given, title = record.get(self.id), record.get(self.title)
+                yield self.document(name, row, storable(text, tally), given, title)
 
     def _refuse_if_none_has_text(self, files: Sequence[tuple[Path, str]]) -> None:
         """A look at the beginning of each file, until one has the field."""

@@ -96,7 +96,7 @@ def prepare(settings: Prepare) -> dict[str, Any]:
     print(f"tokenizer {settings.tokenizer}: {tokenizer.description(loaded)}")
     inputs = [describe_documents(folder) for folder in settings.docs]
     identity = {
-        "settings": _deciding(settings),
+        "settings": config.to_dict(settings, without=("docs", "tokenizer", "out", "workers")),
         "tokenizer": {"vocab_size": loaded.vocab_size, "sha256": loaded.fingerprint},
         "inputs": inputs,
     }
@@ -151,12 +151,6 @@ def _check(settings: Prepare) -> None:
         )
     if not settings.docs:
         raise UserError("no documents given", got="nothing", fix="electrify prepare DOCS --out …")
-
-
-def _deciding(settings: Prepare) -> dict[str, Any]:
-    """The settings that decide the bytes of the shards."""
-    table = config.to_dict(settings)
-    return {k: v for k, v in table.items() if k not in ("docs", "tokenizer", "out", "workers")}
 
 
 def _splits(settings: Prepare, groups: Sequence[Slice], documents: int) -> Splits:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from electrify import config
-from electrify.corpora.document import describe_documents, read_parquet, row_groups
+from electrify.corpora.document import Document, describe_documents, read_parquet, row_groups
 from electrify.errors import UserError
 from electrify.progress import Update, progress
 from electrify.storage.build import Build
@@ -57,7 +57,7 @@ def make_tokenizer(settings: MakeTokenizer) -> LoadedTokenizer:
     _check(settings)
     converted = tokenizers_on_disk.load(settings.load) if settings.load else None
     identity = {
-        "settings": _deciding(settings),
+        "settings": config.to_dict(settings, without=("docs", "out", "load")),
         "inputs": [describe_documents(folder) for folder in settings.docs],
         "converted_sha256": converted.fingerprint if converted else None,
     }
@@ -86,11 +86,6 @@ def _check(settings: MakeTokenizer) -> None:
             got=f"{settings.vocab_size}",
             fix=f"{FEWEST_TOKENS} to {MOST_TOKENS:,}; 30522 is usual",
         )
-
-
-def _deciding(settings: MakeTokenizer) -> dict[str, Any]:
-    table = config.to_dict(settings)
-    return {key: value for key, value in table.items() if key not in ("docs", "out", "load")}
 
 
 def _train(settings: MakeTokenizer) -> LoadedTokenizer:
@@ -123,9 +118,8 @@ def _batches(settings: MakeTokenizer, update: Update) -> Iterator[list[str]]:
     available = sum(manifest["characters"] for manifest in manifests)
     total = sum(manifest["documents"] for manifest in manifests)
     wanted = settings.max_chars / max(1, available)
-    documents = (d for folder in settings.docs for d in read_parquet(row_groups(folder)))
     batch: list[str] = []
-    for number, document in enumerate(documents, start=1):
+    for number, document in enumerate(_documents(settings), start=1):
         if wanted >= 1 or _place(document.text) < wanted:
             batch += document.text.split("\n")
         if len(batch) >= LINES_AT_ONCE:
@@ -143,9 +137,13 @@ def _place(text: str) -> float:
     return int.from_bytes(digest.digest(), "big") / 2**64
 
 
+def _documents(settings: MakeTokenizer) -> Iterator[Document]:
+    for folder in settings.docs:
+        yield from read_parquet(row_groups(folder))
+
+
 def _sample(settings: MakeTokenizer) -> list[str]:
-    documents = (d for folder in settings.docs for d in read_parquet(row_groups(folder)))
-    return [document.text[:10_000] for document in islice(documents, SAMPLE_DOCUMENTS)]
+    return [d.text[:10_000] for d in islice(_documents(settings), SAMPLE_DOCUMENTS)]
 
 
 def _warn_of_lost_accents(settings: MakeTokenizer) -> None:
