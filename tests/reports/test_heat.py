@@ -23,12 +23,12 @@ from electrify.reports.heat import (
     counts,
     detect,
     examples_of_run,
-    heat_css,
     heat_html,
     judged,
     left_out,
     verdict_on,
 )
+from electrify.reports.page import asset
 from electrify.reports.pair import load_pair
 from electrify.reports.spelling import encodable
 from electrify.reports.threshold import Threshold
@@ -221,8 +221,8 @@ def test_html_needs_no_colour_to_be_read():
     assert 'class="token caught" role="listitem" tabindex="0"' in made
     assert 'aria-label="cat · 93 % likely replaced · was “dog” · caught"' in made
     for name in ("caught", "missed", "false-alarm", "suspected"):
-        assert f".token.{name} {{ --sign:" in heat_css()
-    assert "prefers-color-scheme: dark" in heat_css()
+        assert f".token.{name} {{ --sign:" in asset("heat.css")
+    assert "prefers-color-scheme: dark" in asset("heat.css")
 
 
 def test_a_discriminator_alone_finds_its_generator_beside_it(exports, tmp_path):

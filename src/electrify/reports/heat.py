@@ -9,7 +9,6 @@ them counts.
 
 from collections.abc import Callable, Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,12 +115,9 @@ def as_percent(share: float) -> str:
 
 def detect(pair: LoadedPair, text: str) -> list[Token]:
     """What the discriminator thinks of a text as it is."""
-    text = encodable(text)
-    encoding = _encoded(pair, text)
-    places = _places(encoding)
+    text, inputs, places = _read(pair, text)
     if not places:
         return []
-    inputs = _inputs(encoding)
     suspicion_L = suspicion(pair.discriminator, inputs.ids_BL, inputs)[0].tolist()
     tokens = [
         Token(
@@ -131,7 +127,7 @@ def detect(pair: LoadedPair, text: str) -> list[Token]:
             None,
             text[place.end_before : place.start],
         )
-        for place in _trimmed(places, text)
+        for place in places
     ]
     return judged(tokens, pair.threshold)
 
@@ -146,23 +142,23 @@ def corrupt_text(pair: LoadedPair, text: str, rate: float, seed: int) -> list[To
     """A text in which the generator filled a share of the places, and what is thought of it."""
     if pair.generator is None:
         raise UserError(
-            f"{pair.name} cannot corrupt texts", got="; ".join(pair.notes), fix=_NEEDS_GENERATOR
+            f"{pair.name} cannot corrupt texts",
+            got="; ".join(pair.notes),
+            fix="give the folder of an `electrify export`, which holds both networks",
         )
     if not 0 < rate <= 1:
         raise UserError("the rate is no share", got=f"{rate}", fix="give more than 0, at most 1")
-    text = encodable(text)
-    encoding = _encoded(pair, text)
-    places = _places(encoding)
+    text, inputs, places = _read(pair, text)
     if not places:
         return []
-    inputs = _with_slots(pair, _inputs(encoding), rate, seed)
+    inputs = _with_slots(pair, inputs, rate, seed)
     sampled_BN = sampled(pair.generator, inputs, pair.weights, pair.tokenizer.vocab_size)
     made = put_in(inputs, sampled_BN)
     suspicion_L = suspicion(pair.discriminator, made.ids_BL, inputs)[0].tolist()
     ids_L, labels_L = made.ids_BL[0].tolist(), made.labels_BL[0].tolist()
     spell = speller(pair.tokenizer)
     tokens: list[Token] = []
-    for place in _trimmed(places, text):
+    for place in places:
         shown, before = text[place.start : place.stop], text[place.end_before : place.start]
         probability = max(suspicion_L[index] for index in place.indices)
         replaced = any(labels_L[index] for index in place.indices)
@@ -172,9 +168,6 @@ def corrupt_text(pair: LoadedPair, text: str, rate: float, seed: int) -> list[To
             before = _space(before, pieces[0], tokens[-1].text if tokens else "", now)
         tokens.append(Token(now, shown if replaced else "", probability, replaced, before))
     return judged(tokens, pair.threshold)
-
-
-_NEEDS_GENERATOR = "give the folder of an `electrify export`, which holds both networks"
 
 
 def _space(before: str, piece: Piece, text_before: str, text: str) -> str:
@@ -192,6 +185,11 @@ def left_out(pair: LoadedPair, text: str) -> list[str]:
     if count <= room:
         return []
     return [f"the text is cut: {count:,} tokens, of which the model reads the first {room:,}"]
+
+
+def notes_on(pair: LoadedPair, text: str) -> list[str]:
+    """What to know before believing what a model says of a text."""
+    return [*pair.notes, *left_out(pair, text)]
 
 
 def examples_of_run(run: Path, count: int) -> tuple[list[list[Token]], Threshold]:
@@ -241,38 +239,34 @@ class _Place(NamedTuple):
     end_before: int
 
 
-def _encoded(pair: LoadedPair, text: str) -> Any:
-    backend = pair.tokenizer.backend
+def _read(pair: LoadedPair, text: str) -> tuple[str, Inputs, list[_Place]]:
+    """A text as it can be encoded, as a batch of one, and where its tokens are."""
+    text, backend = encodable(text), pair.tokenizer.backend
     encoding = backend.encode(text, add_special_tokens=False)
     encoding.truncate(_room(pair))
-    return backend.post_process(encoding)
+    encoding = backend.post_process(encoding)
+    return text, _inputs(encoding), _places(encoding, text)
 
 
 def _room(pair: LoadedPair) -> int:
     return pair.longest - int(pair.tokenizer.backend.num_special_tokens_to_add(False))
 
 
-def _places(encoding: Any) -> list[_Place]:
+def _places(encoding: Any, text: str) -> list[_Place]:
+    """The tokens of a text, without spaces before them, which some tokenizers count to them."""
     places: list[_Place] = []
+    reached = 0
     for index, (start, stop) in enumerate(encoding.offsets):
         if encoding.special_tokens_mask[index]:
             continue
-        reached = places[-1].stop if places else 0
         if places and stop <= reached:
             places[-1].indices.append(index)
-        else:
-            places.append(_Place([index], max(start, reached), stop, reached))
+            continue
+        shown = text[max(start, reached) : stop]
+        spaces = (len(shown) - len(shown.lstrip())) % max(1, len(shown))
+        places.append(_Place([index], max(start, reached) + spaces, stop, reached))
+        reached = stop
     return places
-
-
-def _trimmed(places: list[_Place], text: str) -> list[_Place]:
-    """Without spaces before the token, which some tokenizers count to it."""
-    trimmed = []
-    for place in places:
-        shown = text[place.start : place.stop]
-        spaces = len(shown) - len(shown.lstrip())
-        trimmed.append(place._replace(start=place.start + spaces % max(1, len(shown))))
-    return trimmed
 
 
 def _inputs(encoding: Any) -> Inputs:
@@ -309,18 +303,8 @@ def _with_slots(pair: LoadedPair, inputs: Inputs, rate: float, seed: int) -> Inp
     )
 
 
-def asset(name: str) -> str:
-    """A file that pages are made of."""
-    return resources.files("electrify.reports").joinpath("assets", name).read_text("utf-8")
-
-
-def heat_css() -> str:
-    """The stylesheet of `heat_html`, for light and dark."""
-    return asset("heat.css")
-
-
 def heat_html(tokens: Sequence[Token]) -> str:
-    """Tokens as HTML that is safe to put into a page with `heat_css`."""
+    """Tokens as HTML that is safe to put into a page with the stylesheet heat.css."""
     if not tokens:
         return '<p class="heat empty">no tokens</p>'
     spans = "".join(escape(visible(token.before)) + _span(token) for token in tokens)
@@ -358,7 +342,7 @@ def as_json(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> dict[str, A
     """All that is known of some tokens, for scripts and for the page."""
     return {
         "model": pair.name,
-        "notes": [*pair.notes, *left_out(pair, text)],
+        "notes": notes_on(pair, text),
         "counts": counts(tokens),
         "said": f"{counted(tokens)}; {pair.threshold}",
         "tokens": [

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from string import Template
 
 from rich.console import Console
@@ -15,15 +14,15 @@ from electrify.reports.heat import (
     Token,
     as_json,
     as_percent,
-    asset,
     corrupt_text,
     counted,
     detect,
     heat_html,
-    left_out,
+    notes_on,
     verdict_on,
 )
 from electrify.reports.options import Inspect
+from electrify.reports.page import asset
 from electrify.reports.pair import LoadedPair, load_pair
 from electrify.reports.serve import serve
 from electrify.reports.spelling import on_one_line
@@ -44,7 +43,9 @@ def inspect(settings: Inspect) -> None:
     else:
         tokens = detect(pair, text)
     if settings.html:
-        _write_page(settings.html, pair, text, tokens)
+        with committed(settings.html) as temporary:
+            temporary.write_text(page(pair, text, tokens), encoding="utf-8")
+        print(settings.html, file=sys.stderr)
     if settings.json:
         print(json.dumps(as_json(pair, text, tokens), ensure_ascii=False, indent=1))
     elif not settings.html:
@@ -69,7 +70,7 @@ def _check(settings: Inspect) -> None:
 
 
 def _print(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
-    for note in [*pair.notes, *left_out(pair, text)]:
+    for note in notes_on(pair, text):
         print(f"note: {visible(note)}", file=sys.stderr)
     if not tokens:
         print('no tokens: give a text, as in: electrify inspect MODEL "A text."', file=sys.stderr)
@@ -129,15 +130,8 @@ def summary(tokens: Sequence[Token]) -> list[Text]:
     return [*lines, Text(counted(tokens), "dim")]
 
 
-def _write_page(path: Path, pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
-    with committed(path) as temporary:
-        temporary.write_text(page(pair, text, tokens), encoding="utf-8")
-    print(path, file=sys.stderr)
-
-
 def page(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> str:
     """One page that needs nothing else: no script, no network."""
-    notes = [*pair.notes, *left_out(pair, text)]
     notable = "".join(_row(token) for token in tokens if verdict_on(token).sign)
     return Template(asset("page.html")).substitute(
         style=asset("inspector.css") + asset("heat.css"),
@@ -145,7 +139,9 @@ def page(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> str:
         heat=heat_html(tokens),
         counted=escape(f"{counted(tokens)}; {pair.threshold}"),
         notable=f'<ul class="notable">{notable}</ul>' if notable else "",
-        notes="".join(f'<p class="note">{escape(visible(note))}</p>' for note in notes),
+        notes="".join(
+            f'<p class="note">{escape(visible(note))}</p>' for note in notes_on(pair, text)
+        ),
     )
 
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from electrify.errors import UserError
-from electrify.reports.heat import as_json, asset, corrupt_text, detect
+from electrify.reports.heat import as_json, corrupt_text, detect
+from electrify.reports.page import asset
 from electrify.reports.pair import LoadedPair
 from electrify.reports.spelling import encodable
 from electrify.tokens.show import visible

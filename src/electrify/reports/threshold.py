@@ -43,15 +43,12 @@ class Threshold(NamedTuple):
                 f"flagged: the likeliest {100 * self.replaced_rate:.0f} % of each text and all "
                 "from 50 % on, as no validation threshold is known"
             )
+        rate = self.false_alarm_rate
+        alarms = "" if rate is None else f"; false-alarm rate {100 * rate:.1f} %"
         return (
             f"flagged: from {100 * self.value:.1f} % on, which flags as many tokens of the "
-            f"validation set as were replaced ({100 * self.replaced_rate:.1f} %)"
-            + _alarms(self.false_alarm_rate)
+            f"validation set as were replaced ({100 * self.replaced_rate:.1f} %){alarms}"
         )
-
-
-def _alarms(rate: float | None) -> str:
-    return "" if rate is None else f"; false-alarm rate {100 * rate:.1f} %"
 
 
 def of_metrics(record: Mapping[str, Any]) -> Threshold:
