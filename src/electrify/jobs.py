@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 from electrify.errors import UserError, needs
 
 SECONDS_TO_SAVE = 30.0
-"""That workers have after an interrupt or an error; a second Ctrl-C leaves at once."""
+"""That workers have after an interrupt or an error; a second Ctrl-C leaves immediately."""
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
 
-class Here(Executor):
-    """Runs each job at once in this process: what one worker means."""
+class InProcessExecutor(Executor):
+    """Runs each job immediately in this process: what one worker means."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run the job and return its result as a future that is done."""
@@ -71,7 +71,7 @@ def executor(workers: int | str) -> Iterator[Executor]:
     if count < 0:
         raise UserError("workers must be 0 or more", got=f"{count}", fix="0 takes every core")
     if count == 1:
-        yield Here()
+        yield InProcessExecutor()
         return
     # Spawned, not forked: Arrow and the tokenizers keep threads that do not survive a fork.
     pool = _Pool(count, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker)
@@ -113,15 +113,15 @@ def _second_interrupt_kills() -> Iterator[None]:
         yield
         return
 
-    def first(number: int, frame: object) -> None:
+    def on_first_interrupt(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, first)
+    before = signal.signal(signal.SIGINT, on_first_interrupt)
     try:
         yield
     finally:  # after an interrupt it stays as it is: the cleaning up may be cut short
-        if signal.getsignal(signal.SIGINT) is first:
+        if signal.getsignal(signal.SIGINT) is on_first_interrupt:
             signal.signal(signal.SIGINT, before)
 
 

@@ -284,7 +284,9 @@ def _inside(source: Path, suffixes: Sequence[str]) -> list[tuple[Path, str]]:
     named = (
         (path, path.relative_to(source).as_posix())
         for path in source.rglob("*")
-        if _ends(path, suffixes) and path.is_file()
+        if path.name.lower().endswith(tuple(suffixes))
+        and not path.name.startswith(".")
+        and path.is_file()
     )
     inside = sorted(named, key=lambda pair: pair[1])
     if not inside:
@@ -307,10 +309,6 @@ def _unreadable(source: Path) -> UserError:
 def printable(name: str) -> str:
     """A file name as text that can be stored: file systems allow bytes that are no characters."""
     return os.fsencode(name).decode("utf-8", "replace")
-
-
-def _ends(path: Path, suffixes: Sequence[str]) -> bool:
-    return path.name.lower().endswith(tuple(suffixes)) and not path.name.startswith(".")
 
 
 def source_fingerprint(source: Path) -> dict[str, object]:

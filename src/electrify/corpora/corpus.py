@@ -223,8 +223,7 @@ def _read_all(build: Build, settings: Corpus, pool: Executor, name: str) -> list
 
 def _read(reader: Reader, filters: Filters, name: str, part: Part, index: int, out: Path) -> Record:
     """One part's documents, tidied and filtered, written as they come."""
-    tally = Counter(part.troubles)
-    measured, read, keys = Counter[str](), Counter[str](), bytearray()
+    tally, read, keys = Counter(part.troubles), Counter[str](), bytearray()
 
     def kept() -> Iterator[Document]:
         for document in reader.documents(part, tally):
@@ -235,33 +234,30 @@ def _read(reader: Reader, filters: Filters, name: str, part: Part, index: int, o
                 tally[reason] += 1
                 read["dropped"] += size
                 continue
-            measured.update(_size(text))
             keys.extend(text_key(text) if name == STAGED else b"")
             yield document._replace(text=text)
 
-    record: Record = {"files": _written(out, name.format(index), kept())}
+    record = _written(out, name.format(index), kept())
     if keys:
         entry = committed_file(out, KEYS.format(index), lambda path: path.write_bytes(keys))
         record["files"].append(entry)
-    dropped = dict(sorted(tally.items()))
-    return {**record, **_measures(measured), "dropped": dropped, "read": dict(read)}
+    return {**record, "dropped": dict(sorted(tally.items())), "read": dict(read)}
 
 
-def _written(out: Path, name: str, documents: Iterator[Document]) -> list[dict[str, Any]]:
-    """The entry of the file that holds the documents, or none if there are none."""
-    for first in documents:
-        return [
-            committed_file(out, name, partial(write_parquet, documents=chain([first], documents)))
-        ]
-    return []
+def _written(out: Path, name: str, documents: Iterator[Document]) -> Record:
+    """Commit documents as they come, if there are any: the file's entry and what is in it."""
+    measured, files = Counter[str](), []
 
+    def counted() -> Iterator[Document]:
+        for document in documents:
+            sizes = 1, len(document.text), len(document.text.encode())
+            measured.update(dict(zip(MEASURES, sizes, strict=True)))
+            yield document
 
-def _size(text: str) -> dict[str, int]:
-    return {"documents": 1, "characters": len(text), "text_bytes": len(text.encode())}
-
-
-def _measures(measured: Counter[str]) -> dict[str, int]:
-    return {name: measured[name] for name in MEASURES}
+    for first in (given := counted()):
+        write = partial(write_parquet, documents=chain([first], given))
+        files.append(committed_file(out, name, write))
+    return {"files": files, **{name: measured[name] for name in MEASURES}}
 
 
 class _Enough:
@@ -313,20 +309,10 @@ def _publish(build: Build, filters: Filters, read: list[Record], pool: Executor)
 
 def _copy(part: tuple[Path, NDArray[np.int64], dict[str, int]], index: int, out: Path) -> Record:
     staged, rows, dropped = part
-    chosen, measured = set(rows.tolist()), Counter[str]()
-
-    def kept() -> Iterator[Document]:
-        for row, document in enumerate(read_parquet([Slice(staged)])):
-            if row in chosen:
-                measured.update(_size(document.text))
-                yield document
-
-    files = _written(out, FINAL.format(index), kept())
-    return {
-        "files": files,
-        **_measures(measured),
-        "dropped": {reason: count for reason, count in dropped.items() if count},
-    }
+    chosen = set(rows.tolist())
+    read = enumerate(read_parquet([Slice(staged)]))
+    record = _written(out, FINAL.format(index), (one for row, one in read if row in chosen))
+    return {**record, "dropped": {reason: count for reason, count in dropped.items() if count}}
 
 
 def _summary(read: list[Record], made: list[Record]) -> dict[str, Any]:

@@ -250,18 +250,7 @@ def untrained(some: schema.Recipe, tokenizer: Path, out: Path) -> Path:
     return out / "discriminator"
 
 
-STUDENT = {
-    1: 12.71,
-    2: 4.30,
-    3: 3.18,
-    4: 2.78,
-    5: 2.57,
-    6: 2.45,
-    7: 2.36,
-    8: 2.31,
-    9: 2.26,
-    10: 2.23,
-}
+STUDENT = dict(enumerate((12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23), start=1))
 """Two-sided 95 % points of Student's t by degrees of freedom: few seeds, wide noise."""
 
 

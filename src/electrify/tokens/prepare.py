@@ -28,7 +28,6 @@ from electrify.tokens.encoder import LineEncoder
 from electrify.tokens.examples import Example, ExampleFrame, Layout, Overflow
 from electrify.tokens.splits import (
     SPLITS,
-    DocumentEnds,
     Splits,
     may_be_too_few,
     number_of,
@@ -123,7 +122,10 @@ def prepare(settings: Prepare) -> dict[str, Any]:
             records.append(record)
             tokens += sum(entry["tokens"] for entry in record["files"])
             update(len(records) / len(parts), f"{tokens / 1e6:,.1f} M tokens")
-    summary = {**_held_out(splits.parts), **_summary(records, settings)}
+    summary = _summary(records, settings)
+    if ends := splits.parts:
+        told = {name: getattr(ends, name) for name in ("documents", "validation", "test")}
+        summary = {"held_out_parts": told, **summary}
     manifest = build.finish({**summary, "files": [*saved, *summary["files"]]})
     print_shards(manifest)
     return manifest
@@ -159,14 +161,6 @@ def _splits(settings: Prepare, groups: Sequence[Slice], documents: int) -> Split
     if not may_be_too_few(documents, *shares):
         return Splits(*shares)
     return splits_for((document.text for document in read_parquet(groups)), *shares)
-
-
-def _held_out(parts: DocumentEnds | None) -> dict[str, Any]:
-    """What the manifest says of parts that were held out, if there are any."""
-    if parts is None:
-        return {}
-    told = {name: getattr(parts, name) for name in ("documents", "validation", "test")}
-    return {"held_out_parts": told}
 
 
 def _make_shards(job: ShardJob, part: Sequence[Slice], index: int, out: Path) -> Record:
