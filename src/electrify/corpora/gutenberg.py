@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from electrify.corpora import archive
 from electrify.corpora.archive import LIMIT, Truncated, packed_suffixes
-from electrify.corpora.clean import blocks_of, joined_prose, wrap_width
 from electrify.corpora.document import Document, Part, Slice
 from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED
+from electrify.corpora.wrapping import blocks_of, joined_prose, wrap_width
 from electrify.errors import UserError
 
 # --- bytes to characters
