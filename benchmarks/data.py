@@ -30,7 +30,7 @@ from electrify.corpora.corpus import corpus, settings_type
 from electrify.corpora.document import read_parquet, row_groups
 from electrify.tokens import prepare as prepare_module
 from electrify.tokens import tokenizer
-from electrify.tokens.encoder import Encoder
+from electrify.tokens.encoder import LineEncoder
 from electrify.tokens.prepare import Prepare, prepare
 
 OFFICIAL_SHARE = 30  # one document in so many: it is slow
@@ -104,10 +104,10 @@ def compare(arguments: argparse.Namespace, work: Path) -> None:
         rivals["official tokenizer"] = officially
         ids = [official.convert_tokens_to_ids(official.tokenize(line)) for line in sample]
         same = sum(
-            a == b for a, b in zip(ids, Encoder(backend).lines("\n".join(sample)), strict=True)
+            a == b for a, b in zip(ids, LineEncoder(backend).lines("\n".join(sample)), strict=True)
         )
         print(f"same ids as the official tokenizer in {same:,} of {len(sample):,} lines")
-    encoder = Encoder(backend)
+    encoder = LineEncoder(backend)
     equal = all(
         encoder.lines(text)
         == [e.ids for e in backend.encode_batch_fast(some, add_special_tokens=False)]

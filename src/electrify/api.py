@@ -18,7 +18,7 @@ from electrify.recipes.schema import Recipe, load, override
 from electrify.reports.options import Report
 from electrify.tokens.prepare import Prepare
 from electrify.tokens.tokenizer import LoadedTokenizer
-from electrify.tokens.vocabulary import Vocabulary
+from electrify.tokens.vocabulary import MakeTokenizer
 from electrify.training.options import Export, Pretrain
 
 Arguments = ParamSpec("Arguments")
@@ -55,7 +55,7 @@ def corpus(kind: str, *sources: str | Path, out: str | Path, **settings: Any) ->
     return found
 
 
-tokenizer = command(Vocabulary, "electrify.tokens.vocabulary:vocabulary", LoadedTokenizer)
+tokenizer = command(MakeTokenizer, "electrify.tokens.vocabulary:make_tokenizer", LoadedTokenizer)
 prepare = command(Prepare, "electrify.tokens.prepare:prepare", dict[str, Any])
 export = command(Export, "electrify.training.export_run:export_run", dict[str, Path])
 glue = command(Glue, "electrify.finetuning.glue.command:glue", list[dict[str, Any]])

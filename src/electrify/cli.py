@@ -45,7 +45,7 @@ COMMANDS = {
     ),
     "tokenizer": Command(
         "documents to a tokenizer",
-        "electrify.tokens.vocabulary:vocabulary",
+        "electrify.tokens.vocabulary:make_tokenizer",
         "electrify tokenizer docs --vocab-size 30522 --out tokenizer",
     ),
     "prepare": Command(
@@ -144,7 +144,7 @@ COMMANDS = {
     ),
     "inspect": Command(
         "which tokens of a text a model takes for replaced; --serve: a page to try texts in",
-        "electrify.reports.inspect:inspect",
+        "electrify.reports.inspection:inspect",
         'electrify inspect model "The quick brown fax jumps." --html page.html',
         settings="electrify.reports.options:Inspect",
     ),

@@ -125,16 +125,15 @@ def _with_paths(hint: Any, value: Any) -> Any:
     return value
 
 
-def to_dict(settings: Any) -> dict[str, Any]:
-    """Settings as plain JSON values, paths as text."""
+def to_dict(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:
+    """Settings as plain JSON values, paths as text; what is called as in `without` is left out."""
     table: dict[str, Any] = json.loads(json.dumps(asdict(settings), default=str))
-    return table
+    return {name: value for name, value in table.items() if name not in without}
 
 
 def to_toml(settings: Any, without: Collection[str] = ()) -> str:
     """Settings as TOML that `read` takes again; what is None, and `without`, is left out."""
-    table = {name: value for name, value in to_dict(settings).items() if name not in without}
-    return "\n".join(_toml_lines(table)) + "\n"
+    return "\n".join(_toml_lines(to_dict(settings, without))) + "\n"
 
 
 def _toml_lines(table: dict[str, Any], prefix: str = "") -> list[str]:

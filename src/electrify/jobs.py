@@ -14,17 +14,17 @@ from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from electrify.errors import UserError
+from electrify.errors import UserError, needs
 
 SECONDS_TO_SAVE = 30.0
-"""That workers have after an interrupt or an error; a second Ctrl-C leaves at once."""
+"""That workers have after an interrupt or an error; a second Ctrl-C leaves immediately."""
 
-Job = TypeVar("Job")
-Result = TypeVar("Result")
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
 
 
-class Here(Executor):
-    """Runs each job at once in this process: what one worker means."""
+class InProcessExecutor(Executor):
+    """Runs each job immediately in this process: what one worker means."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run the job and return its result as a future that is done."""
@@ -71,7 +71,7 @@ def executor(workers: int | str) -> Iterator[Executor]:
     if count < 0:
         raise UserError("workers must be 0 or more", got=f"{count}", fix="0 takes every core")
     if count == 1:
-        yield Here()
+        yield InProcessExecutor()
         return
     # Spawned, not forked: Arrow and the tokenizers keep threads that do not survive a fork.
     pool = _Pool(count, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker)
@@ -113,15 +113,15 @@ def _second_interrupt_kills() -> Iterator[None]:
         yield
         return
 
-    def first(number: int, frame: object) -> None:
+    def on_first_interrupt(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, first)
+    before = signal.signal(signal.SIGINT, on_first_interrupt)
     try:
         yield
     finally:  # after an interrupt it stays as it is: the cleaning up may be cut short
-        if signal.getsignal(signal.SIGINT) is first:
+        if signal.getsignal(signal.SIGINT) is on_first_interrupt:
             signal.signal(signal.SIGINT, before)
 
 
@@ -131,10 +131,10 @@ def available_cores() -> int:
 
 
 def in_order(
-    function: Callable[[Job], Result], jobs: Iterable[Job], pool: Executor, ahead: int
-) -> Iterator[Result]:
+    function: Callable[[_Job], _Result], jobs: Iterable[_Job], pool: Executor, ahead: int
+) -> Iterator[_Result]:
     """Results in the order of the jobs, at most `ahead` of them under way: memory stays flat."""
-    waiting: deque[Future[Result]] = deque()
+    waiting: deque[Future[_Result]] = deque()
     try:
         for job in jobs:
             waiting.append(pool.submit(function, job))
@@ -164,16 +164,10 @@ def _end_with(parent: BaseProcess) -> None:
 
 @contextmanager
 def _dask(address: str) -> Iterator[Executor]:
+    why = f"--workers {address}, the address of a Dask cluster (a number means processes here),"
+    distributed = needs("distributed", extra="cluster", why=why)
     try:
-        from distributed import Client
-    except ImportError as error:
-        raise UserError(
-            f"--workers {address} is the address of a Dask cluster, but Dask is not installed",
-            got=str(error),
-            fix='pip install "electrify[cluster]", or give a number of processes',
-        ) from error
-    try:
-        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
+        client = distributed.Client(address, timeout=10)
     except (OSError, ValueError) as error:
         raise UserError(
             "no Dask scheduler answers",

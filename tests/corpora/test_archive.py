@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from electrify.corpora import archive
-from electrify.corpora.archive import Truncated, cut, decompress, expand, group
+from electrify.corpora.archive import Truncated, cut_after, decompress, expand, group
 from electrify.errors import UserError
 
 PACKERS = {
@@ -102,14 +102,16 @@ def test_cuts_depend_on_content_and_not_on_blocks(boundary):
     for _ in range(40):
         lengths = [rng.choice([0, 1, 3, 10, 80, 300]) for _ in range(40)]
         data = boundary.join(b"x" * length for length in lengths)
-        cuts = [list(cut(_blocks(data, size), boundary, 50, 100)) for size in (1, 7, 64, 10**6)]
+        cuts = [
+            list(cut_after(_blocks(data, size), boundary, 50, 100)) for size in (1, 7, 64, 10**6)
+        ]
         assert cuts[0] == cuts[1] == cuts[2] == cuts[3]
         assert all(len(chunk) <= 150 + len(boundary) for chunk, _ in cuts[0])
 
 
 def test_cut_loses_only_what_it_counts():
     units = [b"a" * 30, b"b" * 500, b"c" * 20, b"d" * 40, b"e" * 5]
-    chunks = list(cut(_blocks(b"\n".join(units), 16), b"\n", 25, 100))
+    chunks = list(cut_after(_blocks(b"\n".join(units), 16), b"\n", 25, 100))
     assert b"".join(chunk for chunk, _ in chunks) == b"\n".join([units[0], *units[2:]])
     assert sum(left_out for _, left_out in chunks) == 1
 
@@ -124,7 +126,7 @@ def test_a_cut_stream_gives_whole_units_once(length):
 
     chunks: list[bytes] = []
     with pytest.raises(Truncated):
-        chunks.extend(chunk for chunk, _ in cut(stream(), b"\n", 40, 100))
+        chunks.extend(chunk for chunk, _ in cut_after(stream(), b"\n", 40, 100))
     whole = data[: data.rfind(b"\n") + 1]
     kept = b"".join(line + b"\n" for line in whole.split(b"\n")[:-1] if len(line) < 140)
     assert b"".join(chunks) == kept
@@ -159,7 +161,7 @@ def test_a_name_that_is_no_unicode_can_be_stored(tmp_path):
     except OSError:
         pytest.skip("this file system allows Unicode names only")
     assert expand([tmp_path], [".txt"])[0][1] == "caf\ufffd.txt"
-    assert archive.fingerprint(tmp_path)["files"] == 1
+    assert archive.source_fingerprint(tmp_path)["files"] == 1
 
 
 def test_missing_empty_and_unreadable_sources_end_in_a_user_error(tmp_path):

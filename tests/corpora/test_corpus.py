@@ -17,7 +17,7 @@ from electrify.corpora import archive
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
 from electrify.corpora.document import Document, read_parquet, row_groups
-from electrify.corpora.duplicates import KEY, first_occurrences, key_of
+from electrify.corpora.duplicates import KEY, first_occurrences, text_key
 from electrify.errors import DamagedError, UserError
 from electrify.storage.commit import read_manifest, verify
 
@@ -108,7 +108,7 @@ def test_first_occurrences_in_several_passes(tmp_path, monkeypatch):
     files = []
     for number, some in enumerate(words):
         files.append(tmp_path / f"{number}.keys")
-        files[-1].write_bytes(b"".join(map(key_of, some)))
+        files[-1].write_bytes(b"".join(map(text_key, some)))
         assert files[-1].stat().st_size == 20 * KEY.itemsize
     kept = [
         word

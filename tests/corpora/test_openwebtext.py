@@ -10,7 +10,8 @@ from collections import Counter
 import pytest
 
 from electrify.corpora import openwebtext
-from electrify.corpora.openwebtext import LINK, SPARSE, OpenWebText
+from electrify.corpora.openwebtext import OpenWebText
+from electrify.corpora.tar import LINK, SPARSE
 from electrify.corpora.troubles import REPAIRED, TRUNCATED
 from electrify.errors import UserError
 

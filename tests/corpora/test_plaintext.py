@@ -50,7 +50,7 @@ def small_parts(monkeypatch):
     """Parts and limits so small that a test file is cut like a large one."""
     monkeypatch.setattr(plaintext, "PART", 2000)
     monkeypatch.setattr(plaintext, "LIMIT", 1000)
-    monkeypatch.setattr(archive, "BLOCK", 100)
+    monkeypatch.setattr(archive, "BLOCK_BYTES", 100)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def troubles(parts: list[Part]) -> list[str]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikipedia, "PART", 1000)
+    monkeypatch.setattr(wikipedia, "XML_PART", 1000)
     monkeypatch.setattr(wikipedia, "PACKED_PART", 300)
 
 
@@ -145,7 +145,7 @@ def test_streams_may_cut_the_xml_anywhere(
 def test_parts_of_plain_xml_may_start_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(wikipedia, "PART", size)
+    monkeypatch.setattr(wikipedia, "XML_PART", size)
     documents, _, _ = read(write(tmp_path, "dump.xml", dump(articles(3))))
     assert [d.id for d in documents] == ["0", "1", "2"]
 
@@ -349,7 +349,7 @@ def test_a_folder_is_read_without_the_index_of_its_dump(tmp_path: Path) -> None:
 def test_a_page_of_absurd_length_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wikipedia, "PART", 1000)
+    monkeypatch.setattr(wikipedia, "XML_PART", 1000)
     monkeypatch.setattr(wikipedia, "LARGEST_PAGE", 3_000_000)
     pages = [*articles(2), page(2, "Long", "x" * 8_000_000), page(3, "Tea", "Hot.")]
     for name in ("dump.xml", "dump.xml.xz"):

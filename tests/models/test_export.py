@@ -18,7 +18,7 @@ from electrify.models.export import outputs as outputs_of
 from electrify.models.pair import build_masked_lm, build_pair
 from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
 from electrify.storage.commit import read_manifest, verify
-from electrify.tokens.tokenizer import LoadedTokenizer, finished
+from electrify.tokens.tokenizer import LoadedTokenizer, with_special_tokens
 
 ROLES = ("discriminator", "generator")
 
@@ -29,7 +29,7 @@ def tokenizer() -> LoadedTokenizer:
     words = [*names.values(), *(f"w{n}" for n in range(VOCABULARY.size - len(names)))]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, "[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return finished(backend, names)
+    return with_special_tokens(backend, names)
 
 
 def export_pair(recipe: Recipe, tokenizer: LoadedTokenizer, out: Path) -> dict:

@@ -63,7 +63,7 @@ def test_a_gain_is_held_against_the_noise_of_welch():
         for mean, std in ((0.57, 0.01), (0.5, 0.05))
     )
     assert quickstart.degrees_of_freedom([1 / 4, 25 / 4], [4, 4]) == 3
-    assert "within its noise (0.081)" in quickstart.verdict(steady, wild)
+    assert "within its noise (0.081)" in quickstart.gain_verdict(steady, wild)
 
 
 def test_one_package_is_no_task(tmp_path):

@@ -12,7 +12,7 @@ from electrify.models.export import export
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import Discriminator, Recipe, Run
-from electrify.tokens.tokenizer import LoadedTokenizer, finished, from_vocabulary, load
+from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary, load, with_special_tokens
 from electrify.training import checkpoint
 from electrify.training.data import vocabulary_of
 from electrify.training.folder import RunFolder
@@ -48,7 +48,7 @@ def bytes_pairs() -> LoadedTokenizer:
         special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")],
     )
     names = {name.strip("[]").lower(): name for name in SPECIAL}
-    return finished(backend, names)
+    return with_special_tokens(backend, names)
 
 
 KINDS = {"electra": word_pieces, "modernbert": bytes_pairs}

@@ -17,17 +17,17 @@ from electrify.errors import UserError
 from electrify.reports.examples import held_out
 from electrify.reports.heat import (
     Token,
-    corrupt,
+    corrupt_text,
     counted,
     counts,
     detect,
     examples_of_run,
-    heat_css,
     heat_html,
     judged,
     left_out,
-    verdict,
+    verdict_on,
 )
+from electrify.reports.page import asset
 from electrify.reports.pair import load_pair
 from electrify.reports.spelling import encodable
 from electrify.reports.threshold import Threshold
@@ -68,7 +68,7 @@ def test_tokens_are_pieces_of_the_text(name, pair):
 @pytest.mark.parametrize("name", ODD_TEXTS)
 def test_corrupted_tokens_keep_what_the_generator_left(name, pair):
     text = encodable(ODD_TEXTS[name])
-    before, tokens = detect(pair, text), corrupt(pair, text, 0.3, 5)
+    before, tokens = detect(pair, text), corrupt_text(pair, text, 0.3, 5)
     assert [t.original or t.text for t in tokens] == [t.text for t in before]
     assert all(token.replaced == bool(token.original) for token in tokens)
 
@@ -88,25 +88,25 @@ def test_a_character_of_several_tokens_is_one_piece(exports):
     assert len(ids) > 3
     pieces = ["a", " ", "🙂"]  # the space before it is a token of its own
     assert [token.text for token in detect(pair, "a 🙂")] == pieces
-    assert [token.original or token.text for token in corrupt(pair, "a 🙂", 1.0, 0)] == pieces
+    assert [token.original or token.text for token in corrupt_text(pair, "a 🙂", 1.0, 0)] == pieces
 
 
 def test_a_seed_decides_what_is_corrupted(pair):
-    first = corrupt(pair, TEXT, 0.3, 1)
-    assert first == corrupt(pair, TEXT, 0.3, 1)
-    others = [corrupt(pair, TEXT, 0.3, seed) for seed in range(2, 8)]
+    first = corrupt_text(pair, TEXT, 0.3, 1)
+    assert first == corrupt_text(pair, TEXT, 0.3, 1)
+    others = [corrupt_text(pair, TEXT, 0.3, seed) for seed in range(2, 8)]
     assert len({joined(tokens) for tokens in [first, *others]}) > 4
 
 
 def test_the_rate_bounds_what_is_replaced(pair):
     total = len(pair.tokenizer.backend.encode(TEXT, add_special_tokens=False).ids)
     for rate in (0.15, 0.5):
-        replaced = [sum(t.replaced for t in corrupt(pair, TEXT, rate, s)) for s in range(8)]
+        replaced = [sum(t.replaced for t in corrupt_text(pair, TEXT, rate, s)) for s in range(8)]
         assert 0 < max(replaced) <= round(rate * total)
-    all_of_them = corrupt(pair, TEXT, 1.0, 0)
+    all_of_them = corrupt_text(pair, TEXT, 1.0, 0)
     assert sum(token.replaced for token in all_of_them) > len(all_of_them) / 2
     with pytest.raises(UserError, match="the rate is no share"):
-        corrupt(pair, TEXT, 0.0, 0)
+        corrupt_text(pair, TEXT, 0.0, 0)
 
 
 def test_the_discriminator_judges_the_corrupted_text(electra):
@@ -116,7 +116,7 @@ def test_the_discriminator_judges_the_corrupted_text(electra):
     hook = electra.discriminator.register_forward_pre_hook(
         lambda module, _, arguments: seen.append(arguments["input_ids"]), with_kwargs=True
     )
-    tokens = corrupt(electra, TEXT, 0.4, 3)
+    tokens = corrupt_text(electra, TEXT, 0.4, 3)
     hook.remove()
     ids = seen[0][0].tolist()
     replaced = [token.replaced for token in tokens]
@@ -150,7 +150,7 @@ def test_replaced_words_stay_apart_and_pieces_together(exports):
     text = "(kata)lodi."
     glued = set()
     for seed in range(30):
-        tokens = corrupt(pair, text, 0.5, seed)
+        tokens = corrupt_text(pair, text, 0.5, seed)
         for left, right in pairwise(tokens):
             touching = left.text[-1:].isalnum() and right.text[:1].isalnum() and not right.before
             if touching and (left.replaced or right.replaced):
@@ -173,7 +173,7 @@ def test_replaced_words_stay_apart_and_pieces_together(exports):
 )
 def test_verdicts(replaced, probability, name):
     token = Token("a", "b" if replaced else "", probability, replaced)
-    assert verdict(token).name == name
+    assert verdict_on(token).name == name
     assert counts([token])[name] == 1
 
 
@@ -204,7 +204,7 @@ class Reader(HTMLParser):
 
 @pytest.mark.parametrize("name", ODD_TEXTS)
 def test_html_holds_the_text_and_nothing_of_it_is_markup(name, pair):
-    for tokens in (detect(pair, ODD_TEXTS[name]), corrupt(pair, ODD_TEXTS[name], 0.3, 1)):
+    for tokens in (detect(pair, ODD_TEXTS[name]), corrupt_text(pair, ODD_TEXTS[name], 0.3, 1)):
         reader = Reader()
         reader.feed(heat_html(tokens))
         assert reader.text == (visible(joined(tokens)) if tokens else "no tokens")
@@ -220,8 +220,8 @@ def test_html_needs_no_colour_to_be_read():
     assert 'class="token caught" role="listitem" tabindex="0"' in made
     assert 'aria-label="cat · 93 % likely replaced · was “dog” · caught"' in made
     for name in ("caught", "missed", "false-alarm", "suspected"):
-        assert f".token.{name} {{ --sign:" in heat_css()
-    assert "prefers-color-scheme: dark" in heat_css()
+        assert f".token.{name} {{ --sign:" in asset("heat.css")
+    assert "prefers-color-scheme: dark" in asset("heat.css")
 
 
 def test_a_discriminator_alone_finds_its_generator_beside_it(exports, tmp_path):
@@ -234,7 +234,7 @@ def test_a_discriminator_alone_finds_its_generator_beside_it(exports, tmp_path):
     assert pair.notes == ("no generator beside it, so it cannot corrupt texts",)
     assert detect(pair, TEXT) == detect(both, TEXT)
     with pytest.raises(UserError, match="cannot corrupt texts"):
-        corrupt(pair, TEXT, 0.15, 0)
+        corrupt_text(pair, TEXT, 0.15, 0)
 
 
 def test_a_generator_of_another_vocabulary_is_not_used(exports, tmp_path):
@@ -309,7 +309,7 @@ def test_a_run_is_looked_at_like_its_export(run):
     assert pair.name == f"{run}, step 7"
     assert pair.longest == 32
     assert len(detect(pair, "kata lodi mifu")) >= 3
-    assert corrupt(pair, "kata lodi mifu", 0.5, 0)
+    assert corrupt_text(pair, "kata lodi mifu", 0.5, 0)
     assert not pair.discriminator.training
 
 
@@ -343,6 +343,6 @@ def test_generators_say_the_same_as_transformers(exports, electra):
         logits = again(input_ids=hidden, attention_mask=torch.ones_like(hidden)).logits
     shares = torch.softmax(logits[0, 1], -1)
     best = tokenizer.backend.id_to_token(int(shares.argmax())).removeprefix("##")
-    drawn = [corrupt(electra, "kaso", 1.0, seed)[0].text for seed in range(300)]
+    drawn = [corrupt_text(electra, "kaso", 1.0, seed)[0].text for seed in range(300)]
     expected = float(shares.max())
     assert drawn.count(best) / 300 == pytest.approx(expected, abs=4 * (0.25 / 300) ** 0.5)

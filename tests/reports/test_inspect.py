@@ -12,8 +12,8 @@ from tests.reports.test_heat import Reader
 
 from electrify.cli import main
 from electrify.errors import EXIT_DAMAGED
-from electrify.reports.heat import Token, corrupt, detect
-from electrify.reports.inspect import coloured, page, summary, table
+from electrify.reports.heat import Token, corrupt_text, detect
+from electrify.reports.inspection import coloured, page, summary, token_rows
 from electrify.reports.pair import load_pair
 from electrify.tokens.show import visible
 from electrify.training import checkpoint
@@ -59,10 +59,10 @@ def on_terminal(*parts) -> str:
 
 @pytest.mark.parametrize("name", ODD_TEXTS)
 def test_odd_texts_do_nothing_to_a_terminal_or_a_table(name, pair):
-    for tokens in (detect(pair, ODD_TEXTS[name]), corrupt(pair, ODD_TEXTS[name], 0.3, 2)):
+    for tokens in (detect(pair, ODD_TEXTS[name]), corrupt_text(pair, ODD_TEXTS[name], 0.3, 2)):
         printed = COLOURS.sub("", on_terminal(coloured(tokens), *summary(tokens)))
         assert not HARMFUL.search(printed.replace("\t", " "))
-        for line in table(tokens):
+        for line in token_rows(tokens):
             assert line.count("\t") == 3
             assert not HARMFUL.search(line.replace("\t", " "))
             assert "\n" not in line
@@ -70,7 +70,7 @@ def test_odd_texts_do_nothing_to_a_terminal_or_a_table(name, pair):
 
 @pytest.mark.parametrize("name", ODD_TEXTS)
 def test_odd_texts_do_nothing_to_a_page(name, pair):
-    tokens = corrupt(pair, ODD_TEXTS[name], 0.3, 2)
+    tokens = corrupt_text(pair, ODD_TEXTS[name], 0.3, 2)
     made = page(pair, ODD_TEXTS[name], tokens)
     plain = page(pair, "", [])
     reader, empty = Reader(), Reader()

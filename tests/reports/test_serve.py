@@ -15,13 +15,13 @@ from tests.reports.chromium import chromium, needs_chromium
 from tests.reports.odd_texts import ODD_TEXTS
 
 from electrify.errors import UserError
-from electrify.reports.heat import as_json, corrupt, detect
-from electrify.reports.inspect import page as static_page
+from electrify.reports.heat import as_json, corrupt_text, detect
+from electrify.reports.inspection import page as static_page
 from electrify.reports.pair import load_pair
 from electrify.reports.serve import (
-    FILES,
     LONGEST_BODY,
     LONGEST_TEXT,
+    PAGE_FILES,
     Inspector,
     is_loopback,
     serve,
@@ -62,12 +62,12 @@ def ask(server, method: str, path: str, body: object = None, **headers: str):
 
 
 def test_the_page_loads_its_own_files_only(server):
-    for path, (_, kind) in FILES.items():
+    for path, (_, kind) in PAGE_FILES.items():
         response, content = ask(server, "GET", path)
         assert (response.status, response.headers.get_content_type()) == (200, kind)
         addresses = re.findall(rb"(?:src|href)=\"([^\"]+)\"|url\(([^)]+)\)", content)
         assert {first or second for first, second in addresses} <= {
-            *(name.encode() for name in FILES),
+            *(name.encode() for name in PAGE_FILES),
             b"data:,",
         }
         assert not re.search(rb"innerHTML|outerHTML|insertAdjacent|eval\(|document\.write", content)
@@ -101,7 +101,7 @@ def test_answers_are_what_the_model_says(name, server, pair):
     assert response.status == 200
     assert answer == json.loads(json.dumps(as_json(pair, text, detect(pair, text))))
     _, answer = ask(server, "POST", "/tokens", {"text": text, "corrupt": True, "seed": 4})
-    assert answer == json.loads(json.dumps(as_json(pair, text, corrupt(pair, text, 0.15, 4))))
+    assert answer == json.loads(json.dumps(as_json(pair, text, corrupt_text(pair, text, 0.15, 4))))
     assert not re.search(r"[\x00-\x1f\u202e]", "".join(token["says"] for token in answer["tokens"]))
 
 
@@ -421,7 +421,7 @@ def test_in_a_browser_the_end_of_the_server_is_said(browser, server):
 def test_in_a_browser_the_written_page_stands_alone(size, browser, pair, tmp_path):
     text = " ".join([TEXT, ODD_TEXTS["script"], ODD_TEXTS["right to left"]])
     path = tmp_path / "page.html"
-    path.write_text(static_page(pair, text, corrupt(pair, text, 0.4, 1)), encoding="utf-8")
+    path.write_text(static_page(pair, text, corrupt_text(pair, text, 0.4, 1)), encoding="utf-8")
     tab = browser()
     tab.look(*size)
     tab.open(path.as_uri())

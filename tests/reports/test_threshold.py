@@ -9,8 +9,8 @@ import torch
 from tests.reports.pairs import make_run
 
 from electrify.objectives.detection import BINS, detection_sums, threshold_at_rate
-from electrify.reports.heat import as_json, corrupt, detect, examples_of_run, verdict
-from electrify.reports.inspect import page, summary
+from electrify.reports.heat import as_json, corrupt_text, detect, examples_of_run, verdict_on
+from electrify.reports.inspection import page, summary
 from electrify.reports.pair import load_pair
 from electrify.reports.threshold import Threshold, of_run
 from electrify.training.export_run import export_run
@@ -45,7 +45,7 @@ def evaluated(shards, tmp_path_factory):
     make_run(shards, run)
     tokens, threshold = examples_of_run(run, 4)
     assert threshold == Threshold()  # nothing is known yet: the likeliest of each text
-    assert all(any(verdict(token).sign for token in some) for some in tokens)
+    assert all(any(verdict_on(token).sign for token in some) for some in tokens)
     values = sorted(token.probability for some in tokens for token in some)
     record = {"threshold": values[-5], "replaced_rate": 0.12, "false_alarm_rate": 0.034}
     lines = [{"step": 5, "split": "validation", **record}, {"step": 5, "split": "train"}]
@@ -60,12 +60,14 @@ def test_runs_exports_and_pages_flag_from_the_same_probability(evaluated, tmp_pa
     assert of_run(run, 7) == threshold
     tokens, used = examples_of_run(run, 4)
     assert used == threshold
-    flagged = [t for some in tokens for t in some if verdict(t).name in ("caught", "false-alarm")]
+    flagged = [
+        t for some in tokens for t in some if verdict_on(t).name in ("caught", "false-alarm")
+    ]
     assert len(flagged) == 5
     export_run(Export(run, tmp_path / "model"))
     of_folder, pair = load_pair(str(tmp_path / "model")), load_pair(str(run))
     assert of_folder.threshold == pair.threshold == threshold
-    for some in (detect(pair, TEXT), corrupt(pair, TEXT, 0.5, 0)):
+    for some in (detect(pair, TEXT), corrupt_text(pair, TEXT, 0.5, 0)):
         assert {token.threshold for token in some} == {threshold.value}
     said = f"flagged: from {100 * threshold.value:.1f} % on"
     assert said in as_json(pair, TEXT, some)["said"]
@@ -81,7 +83,7 @@ def test_a_model_from_elsewhere_flags_the_likeliest_and_says_so(evaluated, tmp_p
     pair = load_pair(str(tmp_path / "run"))
     tokens = detect(pair, TEXT)
     likeliest = max(token.probability for token in tokens)
-    names = {verdict(token).name for token in tokens if token.probability == likeliest}
+    names = {verdict_on(token).name for token in tokens if token.probability == likeliest}
     assert names == {"suspected"}
     assert len(summary(tokens)) >= 2
     assert "no validation threshold is known" in as_json(pair, TEXT, tokens)["said"]

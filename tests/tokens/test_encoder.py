@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from electrify.tokens.encoder import Encoder
+from electrify.tokens.encoder import LineEncoder
 from electrify.tokens.tokenizer import from_vocabulary
 
 TEXT = """The quick brown fox, jumping; over "lazy" dogs' tails (in 1999) -- résumé naïve coöperation.
@@ -51,7 +51,7 @@ odd = st.text(
 @settings(max_examples=300)
 @given(text=odd)
 def test_ids_equal_those_of_the_tokenizer(kind, text):
-    encoder = Encoder(BACKENDS[kind])
+    encoder = LineEncoder(BACKENDS[kind])
     assert encoder.remembers_words
     lines = [line for line in (TEXT + "\n" + text).split("\n") if line and not line.isspace()]
     direct = [BACKENDS[kind].encode(line, add_special_tokens=False).ids for line in lines]
@@ -62,7 +62,7 @@ def test_ids_equal_those_of_the_tokenizer(kind, text):
 def test_a_tokenizer_that_looks_across_spaces_is_asked_line_by_line():
     backend = Tokenizer(models.Unigram([("▁", -1.0), ("a", -2.0), ("a▁a", -1.5)], unk_id=0))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
-    encoder = Encoder(backend)
+    encoder = LineEncoder(backend)
     assert not encoder.remembers_words
     assert encoder.lines("a a") == [backend.encode("a a").ids]
 
@@ -70,7 +70,7 @@ def test_a_tokenizer_that_looks_across_spaces_is_asked_line_by_line():
 def test_added_tokens_are_found_across_spaces_and_punctuation():
     backend = wordpiece()
     backend.add_tokens(["fox jumping", "e.g."])
-    encoder = Encoder(backend)
+    encoder = LineEncoder(backend)
     assert not encoder.remembers_words
     assert encoder.lines(TEXT) == [
         backend.encode(line, add_special_tokens=False).ids for line in TEXT.split("\n")
@@ -78,14 +78,14 @@ def test_added_tokens_are_found_across_spaces_and_punctuation():
 
 
 def test_long_words_are_not_remembered():
-    encoder = Encoder(BACKENDS["wordpiece"])
+    encoder = LineEncoder(BACKENDS["wordpiece"])
     encoder.lines("a" * 33 + " fox")
     assert list(encoder._words) == ["fox"]
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr("electrify.tokens.encoder.MOST_WORDS", 10)
-    encoder = Encoder(BACKENDS["wordpiece"])
+    monkeypatch.setattr("electrify.tokens.encoder.MOST_REMEMBERED", 10)
+    encoder = LineEncoder(BACKENDS["wordpiece"])
     for start in range(0, 200, 5):
         text = " ".join(f"w{number}" for number in range(start, start + 5))
         assert encoder.lines(text) == [

@@ -11,10 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electrify.tokens.examples import ElectraBuilder, Example, Frame, electra, packed, pairs
+from electrify.tokens.examples import (
+    ElectraBuilder,
+    Example,
+    ExampleFrame,
+    electra,
+    line_pairs,
+    packed,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-FRAME = Frame(cls=101, sep=102)
+FRAME = ExampleFrame(cls=101, sep=102)
 builder_golden = json.loads((GOLDEN / "builder.json").read_text())
 
 Lines = list[list[int]]
@@ -165,7 +172,7 @@ def test_electra_examples_are_well_formed(lines, length, seed, overflow):
 @given(some_lines, lengths, st.integers(0, 9), st.sampled_from(["carry", "drop"]))
 def test_pairs_hold_each_line_once(lines, length, seed, overflow):
     numbered = [[1000 + i * 100 + j for j in range(len(line))] for i, line in enumerate(lines)]
-    examples = list(pairs(numbered, length, Random(seed), FRAME, overflow))
+    examples = list(line_pairs(numbered, length, Random(seed), FRAME, overflow))
     tokens = [token for example in examples for token in without_frame(example)]
     assert len(tokens) == len(set(tokens))
     assert all(len(example.ids) < length for example in examples)
@@ -179,7 +186,7 @@ def test_pairs_hold_each_line_once(lines, length, seed, overflow):
 
 def test_pairs_as_the_seed_made_them():
     """Lines cut to 64 with their special tokens, two a row, an odd one dropped: at most 127 tokens."""
-    examples = list(pairs(lines_of(100, 100, 100), 128, Random(0), FRAME, "drop"))
+    examples = list(line_pairs(lines_of(100, 100, 100), 128, Random(0), FRAME, "drop"))
     assert [len(example.ids) for example in examples] == [127]
     assert examples[0].starts == [64]
 

@@ -17,7 +17,7 @@ from tests.conftest import WORDS, make_documents, write_documents
 from electrify.corpora.document import Document, read_parquet, row_groups
 from electrify.errors import UserError
 from electrify.tokens import tokenizer
-from electrify.tokens.encoder import Encoder
+from electrify.tokens.encoder import LineEncoder
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.splits import SPLITS, split_of, splits_for
 from electrify.tokens.store import Shards
@@ -63,7 +63,7 @@ def test_any_number_of_workers_gives_the_same_bytes(docs, vocab, tmp_path, worke
 @pytest.mark.parametrize("layout", ["electra", "pairs", "packed"])
 def test_carry_loses_no_token_of_any_document(docs, vocab, tmp_path, layout):
     folder = made(docs, vocab, tmp_path / "s", layout=layout, length=32)
-    encoder = Encoder(tokenizer.load(vocab).backend)
+    encoder = LineEncoder(tokenizer.load(vocab).backend)
     texts = [document.text for document in read_parquet(row_groups(docs))]
     wanted = [token for text in texts for line in encoder.lines(text) for token in line]
     np.testing.assert_array_equal(np.sort(text_tokens(folder)), np.sort(wanted))

@@ -12,7 +12,7 @@ from electrify.corpora.document import Document
 from electrify.errors import UserError
 from electrify.tokens import tokenizer
 from electrify.tokens.trainers import frequent_letters, train_wordpiece
-from electrify.tokens.vocabulary import Vocabulary, share_with_accents, vocabulary
+from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer, share_with_accents
 
 LINES = [line for document in make_documents(300) for line in document.text.split("\n")]
 
@@ -20,7 +20,7 @@ LINES = [line for document in make_documents(300) for line in document.text.spli
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_every_kind_loads_in_transformers_and_gives_back_the_text(docs, tmp_path, kind):
     size = 60 if kind == "unigram" else 300
-    made = vocabulary(Vocabulary((docs,), tmp_path / "t", kind, max(100, size)))
+    made = make_tokenizer(MakeTokenizer((docs,), tmp_path / "t", kind, max(100, size)))
     text = "kata loso midi nufu"
     ids = made.backend.encode(text, add_special_tokens=False).ids
     assert made.backend.decode(ids).strip() == text
@@ -81,26 +81,29 @@ def test_cased_and_accents(tmp_path):
         "accents": {"keep_accents": True},
         "cased": {"cased": True},
     }.items():
-        made = vocabulary(Vocabulary((docs,), tmp_path / name, vocab_size=100, **options))
+        made = make_tokenizer(MakeTokenizer((docs,), tmp_path / name, vocab_size=100, **options))
         tokens[name] = made.backend.encode("Café", add_special_tokens=False).tokens
     assert tokens == {"plain": ["cafe"], "accents": ["café"], "cased": ["Café"]}
 
 
 def test_losing_accents_is_said(tmp_path, capsys):
     docs = write_documents(tmp_path / "docs", [Document("1", "tiếng Việt có dấu " * 50, "x")])
-    vocabulary(Vocabulary((docs,), tmp_path / "t", vocab_size=100))
+    make_tokenizer(MakeTokenizer((docs,), tmp_path / "t", vocab_size=100))
     assert "--keep-accents" in capsys.readouterr().out
     assert share_with_accents("plain") == 0
 
 
 def test_converting_and_refusing(tmp_path, vocab, docs):
-    made = vocabulary(Vocabulary((), tmp_path / "t", load=str(vocab)))
+    made = make_tokenizer(MakeTokenizer((), tmp_path / "t", load=str(vocab)))
     assert made.fingerprint == tokenizer.load(vocab).fingerprint
-    for settings in (Vocabulary((), tmp_path / "u"), Vocabulary((docs,), tmp_path / "u", load="x")):
+    for settings in (
+        MakeTokenizer((), tmp_path / "u"),
+        MakeTokenizer((docs,), tmp_path / "u", load="x"),
+    ):
         with pytest.raises(UserError, match="give documents"):
-            vocabulary(settings)
+            make_tokenizer(settings)
     with pytest.raises(UserError, match="too small"):
-        vocabulary(Vocabulary((docs,), tmp_path / "u", vocab_size=5))
+        make_tokenizer(MakeTokenizer((docs,), tmp_path / "u", vocab_size=5))
     assert not (tmp_path / "u").exists()
 
 
@@ -112,5 +115,5 @@ def test_a_large_corpus_is_thinned_evenly(docs, tmp_path, monkeypatch):
     monkeypatch.setattr(
         module, "train_wordpiece", lambda b, *a: original([seen.extend(x) or x for x in b], *a)
     )
-    vocabulary(Vocabulary((docs,), tmp_path / "t", vocab_size=100, max_chars=100_000))
+    make_tokenizer(MakeTokenizer((docs,), tmp_path / "t", vocab_size=100, max_chars=100_000))
     assert 60_000 < sum(map(len, seen)) < 140_000

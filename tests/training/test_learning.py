@@ -26,7 +26,7 @@ from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import Discriminator, Generator, Optimizer, Recipe, Run, load
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards
-from electrify.tokens.vocabulary import Vocabulary, vocabulary
+from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
 from electrify.training.data import open_data, training_task, validation_task, vocabulary_of
 from electrify.training.engine import single_process
 from electrify.training.evaluate import evaluate
@@ -102,7 +102,7 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sentences")
     texts = [Document(str(n), text, "docstrings") for n, text in enumerate(real_sentences(64))]
     docs = write_documents(folder / "docs", texts)
-    vocabulary(Vocabulary((docs,), folder / "tokenizer", vocab_size=1000, min_frequency=1))
+    make_tokenizer(MakeTokenizer((docs,), folder / "tokenizer", vocab_size=1000, min_frequency=1))
     name, out = str(folder / "tokenizer"), folder / "shards"
     prepare(Prepare((docs,), name, out, length=32, validation=0.0, test=0.0, workers="1"))
     assert len(Shards(out, "train")) == 64
@@ -167,7 +167,7 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     """On the docstrings of all installed packages, measured on documents that were held out."""
     docs, words, data = tmp_path / "docs", tmp_path / "tokenizer", tmp_path / "shards"
     corpus(settings_type("docstrings")(sources=(), out=docs, filters=Filters(dedup=True)))
-    vocabulary(Vocabulary((docs,), words, vocab_size=8192))
+    make_tokenizer(MakeTokenizer((docs,), words, vocab_size=8192))
     prepare(Prepare((docs,), str(words), data, length=64, validation=0.02, workers="1"))
     tiny = load("tiny")
     recipe = replace(tiny, run=replace(tiny.run, steps=1200, eval_batches=64))

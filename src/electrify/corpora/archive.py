@@ -12,27 +12,35 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, TypeVar
 
-from electrify.errors import UserError
+from electrify.errors import UserError, needs
 from electrify.storage.commit import sha256_of
 
-BLOCK = 1 << 20
+BLOCK_BYTES = 1 << 20
 MOST_RATIO = 200  # text packs 3 to 10 : 1, logs perhaps 50 : 1
 RATIO_SLACK = 1 << 16  # bytes of input for free, so that short streams may pack well
 PART = 16_000_000  # bytes of text that one part of a corpus should hold
 LIMIT = 10_000_000  # bytes of one document; what is larger is not a text but an accident
 PACKED_GAIN = 4  # how much larger packed text is than its file, for balancing parts only
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 class Truncated(Exception):
     """A stream stopped before its end. What was read until then is good."""
 
 
-class _Decompressor(Protocol):
-    def read1(self, size: int, /) -> bytes: ...
+class Readable(Protocol):
+    """What can be read in order, and says how far it is read."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read `size` bytes, or fewer where the input ends."""
+        ...
+
+    def tell(self) -> int:
+        """Return how many bytes are read."""
+        ...
 
 
 class _Zstandard:
@@ -45,7 +53,7 @@ class _Zstandard:
     _MAGIC, _SKIPPABLE = 0xFD2FB528, 0x184D2A50
     _WINDOW = 1 << 27  # what `zstd --ultra -22` needs; `--long=31` would take 2 GB of memory
 
-    def __init__(self, raw: BinaryIO) -> None:
+    def __init__(self, raw: Readable) -> None:
         import zstandard
 
         self._raw = raw
@@ -74,7 +82,7 @@ class _Zstandard:
                 break
             left = int.from_bytes(self._exactly(4), "little")
             while left:
-                left -= len(self._exactly(min(left, BLOCK)))
+                left -= len(self._exactly(min(left, BLOCK_BYTES)))
         else:
             return False
         if magic != self._MAGIC:
@@ -95,16 +103,16 @@ class _Zstandard:
         return data
 
 
-_OPENERS: dict[str, Callable[[BinaryIO], _Decompressor]] = {
-    ".gz": lambda raw: cast(_Decompressor, gzip.GzipFile(fileobj=raw)),
-    ".bz2": lambda raw: cast(_Decompressor, bz2.BZ2File(raw)),
-    ".xz": lambda raw: cast(_Decompressor, lzma.LZMAFile(raw)),  # noqa: SIM115
+_OPENERS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
     ".zst": _Zstandard,
 }
 COMPRESSED = tuple(_OPENERS)
 
 
-def packed(*suffixes: str) -> tuple[str, ...]:
+def packed_suffixes(*suffixes: str) -> tuple[str, ...]:
     """Each suffix alone and with that of every compression."""
     return tuple(suffix + end for suffix in suffixes for end in ("", *COMPRESSED))
 
@@ -127,26 +135,23 @@ def refuse_bomb(name: str, unpacked: int, stored: int) -> None:
         )
 
 
-def decompress(raw: BinaryIO, suffix: str, name: str) -> Iterator[bytes]:
+def decompress(raw: Readable, suffix: str, name: str) -> Iterator[bytes]:
     """The unpacked blocks of a stream; `suffix` (".gz", …) says how it is packed."""
     if suffix not in _OPENERS:
         try:
-            while block := raw.read(BLOCK):
+            while block := raw.read(BLOCK_BYTES):
                 yield block
         except OSError as error:
             raise Truncated(f"{name} cannot be read to its end: {error}") from error
         return
-    try:
-        stream = _OPENERS[suffix](raw)
-    except ImportError as error:
-        raise UserError(
-            f"{name} is packed with zstd", got=str(error), fix='pip install "electrify[data]"'
-        ) from error
+    if suffix == ".zst":
+        needs("zstandard", extra="data", why=f"unpacking {name}")
+    stream = _OPENERS[suffix](raw)
     damage = _damage_errors()
     total = 0
     while True:
         try:
-            block = stream.read1(BLOCK)
+            block = stream.read1(BLOCK_BYTES)
         except damage as error:
             raise Truncated(f"{name} is cut or damaged after {total:,} bytes: {error}") from error
         if not block:
@@ -188,7 +193,7 @@ def read_whole(blocks: Iterable[bytes], limit: int) -> bytes | None:
     return bytes(held)
 
 
-def cut(
+def cut_after(
     blocks: Iterable[bytes], boundary: bytes, size: int, limit: int
 ) -> Iterator[tuple[bytes, int]]:
     """Cut a stream after the first `boundary` past `size` bytes, as (chunk, units left out) pairs.
@@ -231,10 +236,10 @@ def cut(
 
 
 def group(
-    items: Iterable[Item], weigh: Callable[[Item], int], size: int = PART
-) -> Iterator[list[Item]]:
+    items: Iterable[_Item], weigh: Callable[[_Item], int], size: int = PART
+) -> Iterator[list[_Item]]:
     """Neighbours put together up to `size`; an item heavier than that is a group of its own."""
-    together: list[Item] = []
+    together: list[_Item] = []
     total = 0
     for item in items:
         weight = weigh(item) + 4096  # opening costs too, and a million empty files are not one part
@@ -279,7 +284,9 @@ def _inside(source: Path, suffixes: Sequence[str]) -> list[tuple[Path, str]]:
     named = (
         (path, path.relative_to(source).as_posix())
         for path in source.rglob("*")
-        if _ends(path, suffixes) and path.is_file()
+        if path.name.lower().endswith(tuple(suffixes))
+        and not path.name.startswith(".")
+        and path.is_file()
     )
     inside = sorted(named, key=lambda pair: pair[1])
     if not inside:
@@ -304,11 +311,7 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-def _ends(path: Path, suffixes: Sequence[str]) -> bool:
-    return path.name.lower().endswith(tuple(suffixes)) and not path.name.startswith(".")
-
-
-def fingerprint(source: Path) -> dict[str, object]:
+def source_fingerprint(source: Path) -> dict[str, object]:
     """Name, size and SHA-256 of a source; for a folder, of its sorted `sha256  name` lines."""
     if not source.is_dir() and not source.is_file():  # a pipe would never end
         raise _unreadable(source)

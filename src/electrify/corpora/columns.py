@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from electrify.corpora.plaintext import Fields
+from electrify.corpora.plaintext import TextFields
 from electrify.errors import UserError
 
 STRINGS = ("string", "large_string", "string_view", "binary", "large_binary")
@@ -37,7 +37,7 @@ def holds(schema: Any, column: str, fit: Sequence[str]) -> bool:
     return any(getattr(kinds, f"is_{name}")(kind) for name in fit)
 
 
-def columns_to_read(schema: Any, columns: Fields) -> list[str]:
+def columns_to_read(schema: Any, columns: TextFields) -> list[str]:
     """The columns to read: ids and titles only where one could be used, never nested ones."""
     used = {columns.text: STRINGS, columns.id: (*STRINGS, "integer"), columns.title: STRINGS}
     return [name for name in schema.names if holds(schema, name, used.get(name, ()))]

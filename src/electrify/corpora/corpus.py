@@ -23,7 +23,7 @@ import tyro
 from numpy.typing import NDArray
 
 from electrify import config
-from electrify.corpora.archive import fingerprint
+from electrify.corpora.archive import source_fingerprint
 from electrify.corpora.clean import Filters, reason_to_drop, repaired, tidy
 from electrify.corpora.document import (
     SHORT,
@@ -36,7 +36,7 @@ from electrify.corpora.document import (
     read_parquet,
     write_parquet,
 )
-from electrify.corpora.duplicates import KEY, first_occurrences, key_of
+from electrify.corpora.duplicates import KEY, first_occurrences, text_key
 from electrify.errors import UserError
 from electrify.jobs import executor
 from electrify.progress import progress
@@ -44,7 +44,7 @@ from electrify.storage.build import Build, Record, committed_file
 from electrify.storage.commit import read_manifest
 
 
-class Kind(NamedTuple):
+class CorpusKind(NamedTuple):
     """Where a kind's reader is, what it reads, and an example of a source."""
 
     reader: str
@@ -53,38 +53,40 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "wikipedia": Kind(
+    "wikipedia": CorpusKind(
         "electrify.corpora.wikipedia:Wikipedia",
         "a MediaWiki dump (.xml, .bz2, .gz)",
         "enwiki-latest-pages-articles-multistream.xml.bz2",
     ),
-    "gutenberg": Kind(
+    "gutenberg": CorpusKind(
         "electrify.corpora.gutenberg:Gutenberg",
         "Project Gutenberg books, a folder or a zip of .txt",
         "Gutenberg.zip",
     ),
-    "openwebtext": Kind(
+    "openwebtext": CorpusKind(
         "electrify.corpora.openwebtext:OpenWebText",
         "the original nested archive, or a folder of its .xz tars",
         "openwebtext.tar.xz",
     ),
-    "text": Kind(
+    "text": CorpusKind(
         "electrify.corpora.plaintext:Text",
         "plain text, packed or not, split at blank lines or by file",
         "my_texts/",
     ),
-    "jsonl": Kind(
+    "jsonl": CorpusKind(
         "electrify.corpora.plaintext:JsonLines",
         "one JSON object a line, packed or not",
         "my.jsonl.gz",
     ),
-    "parquet": Kind("electrify.corpora.hub:Parquet", "local Parquet files", "my_table.parquet"),
-    "hub": Kind(
+    "parquet": CorpusKind(
+        "electrify.corpora.hub:Parquet", "local Parquet files", "my_table.parquet"
+    ),
+    "hub": CorpusKind(
         "electrify.corpora.hub:Hub",
         "a Parquet data set on the Hugging Face Hub, streamed",
         "wikimedia/wikipedia --subset 20231101.vi",
     ),
-    "docstrings": Kind(
+    "docstrings": CorpusKind(
         "electrify.corpora.docstrings:Docstrings",
         "the docstrings of this Python installation: nothing to download",
         "",
@@ -148,7 +150,7 @@ def corpus(settings: Corpus) -> dict[str, Any]:
         build.withdraw()
         raise
     manifest = build.finish(_summary(read, made))
-    report(settings.out, manifest)
+    print_summary(settings.out, manifest)
     if isinstance(settings.reader, Advises) and (note := settings.reader.advice(_total_read(read))):
         print(f"note: {note}")
     return manifest
@@ -173,7 +175,7 @@ def _fingerprints(reader: Reader, sources: Sequence[str]) -> list[dict[str, Any]
     with progress("hashing sources") as update:
         for number, path in enumerate(_paths(sources)):
             update(number / len(sources), path.name)
-            found.append(fingerprint(path))
+            found.append(source_fingerprint(path))
     return found
 
 
@@ -221,8 +223,7 @@ def _read_all(build: Build, settings: Corpus, pool: Executor, name: str) -> list
 
 def _read(reader: Reader, filters: Filters, name: str, part: Part, index: int, out: Path) -> Record:
     """One part's documents, tidied and filtered, written as they come."""
-    tally = Counter(part.troubles)
-    measured, read, keys = Counter[str](), Counter[str](), bytearray()
+    tally, read, keys = Counter(part.troubles), Counter[str](), bytearray()
 
     def kept() -> Iterator[Document]:
         for document in reader.documents(part, tally):
@@ -233,33 +234,30 @@ def _read(reader: Reader, filters: Filters, name: str, part: Part, index: int, o
                 tally[reason] += 1
                 read["dropped"] += size
                 continue
-            measured.update(_size(text))
-            keys.extend(key_of(text) if name == STAGED else b"")
+            keys.extend(text_key(text) if name == STAGED else b"")
             yield document._replace(text=text)
 
-    record: Record = {"files": _written(out, name.format(index), kept())}
+    record = _written(out, name.format(index), kept())
     if keys:
         entry = committed_file(out, KEYS.format(index), lambda path: path.write_bytes(keys))
         record["files"].append(entry)
-    dropped = dict(sorted(tally.items()))
-    return {**record, **_measures(measured), "dropped": dropped, "read": dict(read)}
+    return {**record, "dropped": dict(sorted(tally.items())), "read": dict(read)}
 
 
-def _written(out: Path, name: str, documents: Iterator[Document]) -> list[dict[str, Any]]:
-    """The entry of the file that holds the documents, or none if there are none."""
-    for first in documents:
-        return [
-            committed_file(out, name, partial(write_parquet, documents=chain([first], documents)))
-        ]
-    return []
+def _written(out: Path, name: str, documents: Iterator[Document]) -> Record:
+    """Commit documents as they come, if there are any: the file's entry and what is in it."""
+    measured, files = Counter[str](), []
 
+    def counted() -> Iterator[Document]:
+        for document in documents:
+            sizes = 1, len(document.text), len(document.text.encode())
+            measured.update(dict(zip(MEASURES, sizes, strict=True)))
+            yield document
 
-def _size(text: str) -> dict[str, int]:
-    return {"documents": 1, "characters": len(text), "text_bytes": len(text.encode())}
-
-
-def _measures(measured: Counter[str]) -> dict[str, int]:
-    return {name: measured[name] for name in MEASURES}
+    for first in (given := counted()):
+        write = partial(write_parquet, documents=chain([first], given))
+        files.append(committed_file(out, name, write))
+    return {"files": files, **{name: measured[name] for name in MEASURES}}
 
 
 class _Enough:
@@ -311,20 +309,10 @@ def _publish(build: Build, filters: Filters, read: list[Record], pool: Executor)
 
 def _copy(part: tuple[Path, NDArray[np.int64], dict[str, int]], index: int, out: Path) -> Record:
     staged, rows, dropped = part
-    chosen, measured = set(rows.tolist()), Counter[str]()
-
-    def kept() -> Iterator[Document]:
-        for row, document in enumerate(read_parquet([Slice(staged)])):
-            if row in chosen:
-                measured.update(_size(document.text))
-                yield document
-
-    files = _written(out, FINAL.format(index), kept())
-    return {
-        "files": files,
-        **_measures(measured),
-        "dropped": {reason: count for reason, count in dropped.items() if count},
-    }
+    chosen = set(rows.tolist())
+    read = enumerate(read_parquet([Slice(staged)]))
+    record = _written(out, FINAL.format(index), (one for row, one in read if row in chosen))
+    return {**record, "dropped": {reason: count for reason, count in dropped.items() if count}}
 
 
 def _summary(read: list[Record], made: list[Record]) -> dict[str, Any]:
@@ -343,7 +331,7 @@ def is_note(reason: str) -> bool:
     return reason.startswith("note: ")
 
 
-def report(out: Path, manifest: dict[str, Any]) -> None:
+def print_summary(out: Path, manifest: dict[str, Any]) -> None:
     """Say what came out, and what did not and why."""
     print(
         f"{out}: {manifest['documents']:,} documents, "

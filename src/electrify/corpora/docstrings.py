@@ -12,16 +12,17 @@ import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.clean import decode
+from electrify.corpora.clean import decode_utf8
 from electrify.corpora.doctext import prose
-from electrify.corpora.document import Document, Part, Slice
+from electrify.corpora.document import Document, Part, part_of_files
+from electrify.corpora.duplicates import text_key
 from electrify.corpora.troubles import TOO_LARGE
 from electrify.errors import UserError
 
@@ -66,9 +67,8 @@ class Docstrings:
         total, done = max(1, sum(map(_size, chosen))), 0
         for batch in archive.group(chosen, _size):
             done += sum(map(_size, batch))
-            slices = tuple(Slice(module.path) for module in batch)
-            names = tuple(module.name for module in batch)
-            yield Part(batch[0].package, slices=slices, context=names, share=done / total)
+            part = part_of_files([(module.path, module.name) for module in batch], done / total)
+            yield replace(part, source=batch[0].package)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """The documents of a part."""
@@ -81,11 +81,10 @@ class Docstrings:
                     if _words(text) < self.min_words:
                         tally["fewer words than --min-words"] += 1
                         continue
-                    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-                    if digest in seen:
+                    if (key := text_key(text)) in seen:
                         tally["repeated in its package"] += 1
                         continue
-                    seen.add(digest)
+                    seen.add(key)
                     yield Document(name, text, package, name.replace(":", "."), package)
 
     def fingerprints(self, sources: Sequence[Path]) -> list[dict[str, object]]:
@@ -191,7 +190,7 @@ def _of_module(module: Module, tally: Counter[str]) -> Iterator[tuple[str, str]]
     for place, raw in _topics(source) if module.name == TOPICS else docstrings(source):
         name = f"{module.name}:{place}" if place else module.name
         names[name] += 1
-        text = decode(inspect.cleandoc(raw).encode(errors="surrogatepass"), tally)
+        text = decode_utf8(inspect.cleandoc(raw).encode(errors="surrogatepass"), tally)
         yield name if names[name] == 1 else f"{name}#{names[name]}", text
 
 

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
-from electrify.corpora.clean import blocks_of, unwrapped, without_marks, wrap_width
+from electrify.corpora.wrapping import blocks_of, is_wrapped_prose, one_line, wrap_width
 
 _GONE = "\0"  # stands where code was, until the headings over it are judged
 _KEPT = re.compile(  # directives whose text stays
@@ -129,3 +130,59 @@ def _without_bare_headings(lines: Sequence[str]) -> list[str]:
             kept.append(line)
             below, gone = indent, False
     return kept[::-1]
+
+
+_ITEM = re.compile(  # what begins a line of its own: in a list, of parameters, of references
+    r"\s*(?:[-*+•] |\(?(?:\d{1,3}|[a-zA-Z])[.)] |[:@]\w|\[\d+\] |``?[^`]+``? ?:"
+    r"|\*{0,2}\w[\w.]*(?: ?\(.*?\))? ?:(?:\s|$))"
+)
+_TERM = re.compile(r"\s*[*`\w][\w.,*` ]* : ")  # and its type; what follows is about it
+
+
+def unwrapped(block: Sequence[str], width: int) -> str:
+    """A block of prose as one line; in any other, lines joined where one goes on in the next."""
+    margin = min(len(line) - len(line.lstrip()) for line in block)
+    block = [line[margin:] for line in block]
+    width = min(max(40, width - margin), max(72, *map(len, block)))
+    if not any(map(_ITEM.match, block[1:])) and is_wrapped_prose(block, width):
+        return one_line(block)
+    joined = [[block[0]]]
+    for line, after in pairwise(block):
+        words = after.lstrip()
+        full = len(line) + 1 + len(words.split(None, 1)[0]) > 0.85 * width
+        open_end = len(line) > 50 and line[-1] not in ".:;!?" and words[0].islower()
+        start = len(joined[-1][0]) - len(joined[-1][0].lstrip())
+        deep = len(after) - len(words) >= start
+        if (full or open_end) and deep and not _TERM.match(line) and not _ITEM.match(after):
+            joined[-1].append(after)
+        else:
+            joined.append([after])
+    return "\n".join(lines[0][: -len(lines[0].lstrip())] + one_line(lines) for lines in joined)
+
+
+_LITERAL = re.compile(r"``([^`\n]+)``")
+_ROLE = re.compile(r"(?::[a-zA-Z][\w+.-]*)+:`([^`\n]+)`")
+_LINK = re.compile(r"`([^`<\n]+?)(?: *<[^`>\n]+>)?`__?(?!\w)")
+_CITED = re.compile(r"(\[[^]\s]+\])_(?!\w)")
+_STRONG = re.compile(r"(?<![\w*])(\*\*?)(?![\s*])([\w ./'-]*\w)\1(?![\w*])")
+_ESCAPE = re.compile(r"(`)\\ ?(?=\w)|\\([*_|])")
+_FIELD = re.compile(
+    r"^( *):(?:(?:param(?:eter)?|arg(?:ument)?|key(?:word)?|kwarg|[ic]?var) (?:[^:\n]* )?(\S+)"
+    r"|((?:returns?|raises?|yields?)(?: [^:\n]+)?)):",
+    re.MULTILINE,
+)
+_TITLED = re.compile(r"(.+?) *<[^>]+>")
+
+
+def without_marks(text: str) -> str:
+    """Text without the marks of reStructuredText inside lines: roles, links, emphasis, fields."""
+    text = _CITED.sub(r"\1", _FIELD.sub(r"\1\2\3:", _ESCAPE.sub(r"\1\2", text)))
+    if "`" in text:
+        text = _LITERAL.sub(r"\1", _LINK.sub(r"\1", _ROLE.sub(_said, text)))
+    return _STRONG.sub(r"\2", text) if "*" in text else text
+
+
+def _said(role: re.Match[str]) -> str:
+    if titled := _TITLED.fullmatch(role[1]):
+        return titled[1]
+    return role[1].rpartition(".")[2] if role[1].startswith("~") else role[1].lstrip("!.")

@@ -3,12 +3,13 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from electrify.errors import DamagedError, UserError
+from electrify.errors import DamagedError, UserError, needs
 from electrify.storage.commit import read_manifest, sha256_of
 from electrify.storage.verified import Stamp, stamp_of
 
@@ -56,6 +57,12 @@ class Part:
     """Faults of the source met while it was cut into parts, e.g. "source truncated"."""
     share: float | None = None
     """How much of all sources is read when this part ends, from 0 to 1, where that is known."""
+
+
+def part_of_files(files: Sequence[tuple[Path, str]], share: float) -> Part:
+    """A part of whole files, with their names as its context."""
+    slices, names = tuple(Slice(path) for path, _ in files), tuple(name for _, name in files)
+    return Part(names[0], slices=slices, context=names, share=share)
 
 
 class Reader(Protocol):
@@ -119,7 +126,7 @@ def _groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield group
 
 
-def described(folder: Path) -> dict[str, Any]:
+def describe_documents(folder: Path) -> dict[str, Any]:
     """What identifies a folder of documents as the input of something else."""
     manifest = read_manifest(folder, "documents")
     if not manifest["documents"]:
@@ -134,43 +141,41 @@ def described(folder: Path) -> dict[str, Any]:
 
 def row_groups(folder: Path) -> list[Slice]:
     """Every row group of a folder of documents, in order: what can be read independently."""
-    pa, pq = _arrow()
-    manifest = read_manifest(folder, "documents")
     slices = []
-    for entry in manifest["files"]:
+    for entry in read_manifest(folder, "documents")["files"]:
         path = folder / entry["name"]
-        try:
-            with pa.OSFile(os.fsencode(path)) as opened:
-                count = pq.ParquetFile(opened).metadata.num_row_groups
-        except (OSError, ValueError) as error:
-            raise DamagedError(
-                f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
-            ) from error
+        with _opened(path) as file:
+            count = file.metadata.num_row_groups
         slices += [Slice(path, group, group + 1, entry["sha256"]) for group in range(count)]
     return slices
 
 
 def read_parquet(slices: Sequence[Slice]) -> Iterator[Document]:
     """The documents of row groups, in order; what is damaged on disk is an error."""
-    pa, pq = _arrow()
-    fields = Document._fields
     for path, start, stop, sha256 in slices:
-        try:
-            _check_unchanged(stamp_of(path, sha256))
-            with (
-                pa.OSFile(os.fsencode(path)) as opened,
-                pq.ParquetFile(opened, page_checksum_verification=True) as file,
-            ):
-                groups = range(start, file.metadata.num_row_groups if stop is None else stop)
-                _check_columns(file.schema_arrow)
-                for group in groups:
-                    for batch in _batches(file, group):
-                        columns = (batch.column(name).to_pylist() for name in fields)
-                        yield from map(Document._make, zip(*columns, strict=True))
-        except (OSError, ValueError) as error:
-            raise DamagedError(
-                f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
-            ) from error
+        with _opened(path, sha256) as file:
+            _check_columns(file.schema_arrow)
+            for group in range(start, file.metadata.num_row_groups if stop is None else stop):
+                for batch in _batches(file, group):
+                    columns = (batch.column(name).to_pylist() for name in Document._fields)
+                    yield from map(Document._make, zip(*columns, strict=True))
+
+
+@contextmanager
+def _opened(path: Path, sha256: str = "") -> Iterator[Any]:
+    """A file of documents, verified first if its hash is given; damage found inside is an error."""
+    pa, pq = _arrow()
+    try:
+        _check_unchanged(stamp_of(path, sha256))
+        with (
+            pa.OSFile(os.fsencode(path)) as opened,
+            pq.ParquetFile(opened, page_checksum_verification=True) as file,
+        ):
+            yield file
+    except (OSError, ValueError) as error:
+        raise DamagedError(
+            f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
+        ) from error
 
 
 def _check_columns(schema: Any) -> None:
@@ -210,27 +215,14 @@ def documents_at(folder: Path, numbers: Sequence[int]) -> Iterator[Document]:
         if not wanted:
             return
         documents: list[Document] | None = None
-        count = _row_count(group)
+        with _opened(group.path) as file:
+            count = file.metadata.row_group(group.start).num_rows
         while wanted and wanted[0] < begin + count:
             documents = documents or list(read_parquet([group]))
             yield documents[wanted.pop(0) - begin]
         begin += count
 
 
-def _row_count(group: Slice) -> int:
-    pa, pq = _arrow()
-    with pa.OSFile(os.fsencode(group.path)) as opened, pq.ParquetFile(opened) as file:
-        return int(file.metadata.row_group(group.start).num_rows)
-
-
 def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise UserError(
-            "documents are Parquet files, which need pyarrow",
-            got=str(error),
-            fix='pip install "electrify[data]"',
-        ) from error
-    return pyarrow, pyarrow.parquet
+    parquet = needs("pyarrow.parquet", extra="data", why="reading and writing documents")
+    return needs("pyarrow", extra="data"), parquet

@@ -11,7 +11,7 @@ KEY = np.dtype([("high", "<u8"), ("low", "<u8")])
 KEYS_AT_ONCE = 4_000_000  # about 300 MB while they are sorted
 
 
-def key_of(text: str) -> bytes:
+def text_key(text: str) -> bytes:
     """What two documents share only if their texts are the same."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY.itemsize).digest()
 

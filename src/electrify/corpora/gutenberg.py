@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.archive import LIMIT, Truncated, packed
-from electrify.corpora.clean import blocks_of, paragraph, wrap_width
+from electrify.corpora.archive import LIMIT, Truncated, packed_suffixes
 from electrify.corpora.document import Document, Part, Slice
 from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED
+from electrify.corpora.wrapping import blocks_of, joined_prose, wrap_width
 from electrify.errors import UserError
 
 # --- bytes to characters
@@ -161,7 +161,7 @@ def body(lines: Sequence[str]) -> str:
         if edge and len(text) < _LONGEST_CREDIT and _CREDIT.match(text.lstrip("[(")):
             continue
         if text not in _ORNAMENTS:
-            kept.append(paragraph(block, width))
+            kept.append(joined_prose(block, width))
     return "\n".join(kept)
 
 
@@ -179,7 +179,7 @@ class Gutenberg:
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""
-        files = archive.expand(sources, (*packed(".txt"), ".zip"))
+        files = archive.expand(sources, (*packed_suffixes(".txt"), ".zip"))
         pieces = (piece for path, name in files for piece in _pieces(path, name))
         total, done = max(1, sum(path.stat().st_size for path, _ in files)), 0.0
         for batch in archive.group(pieces, lambda piece: piece.size):

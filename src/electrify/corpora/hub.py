@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from electrify.corpora import archive
 from electrify.corpora.archive import LIMIT, PART
-from electrify.corpora.clean import decode
+from electrify.corpora.clean import decode_utf8
 from electrify.corpora.columns import (
     STRINGS,
     check_text,
@@ -23,9 +23,9 @@ from electrify.corpora.columns import (
     text_values,
 )
 from electrify.corpora.document import MOST_AT_ONCE, Document, Part, Slice
-from electrify.corpora.plaintext import Fields
+from electrify.corpora.plaintext import TextFields
 from electrify.corpora.troubles import TOO_LARGE, missing
-from electrify.errors import UserError
+from electrify.errors import UserError, needs
 from electrify.storage.commit import sha256_of
 
 BATCH = 4_000_000  # bytes of text that are unpacked at a time
@@ -36,7 +36,7 @@ ROWS_AT_ONCE = 8
 TIMEOUT = 10.0  # seconds until the Hub must have answered
 
 
-class Source(NamedTuple):
+class ParquetSource(NamedTuple):
     """A Parquet file, its name in ids and its size; `remote` if it is a path on the Hub."""
 
     path: Path
@@ -48,23 +48,20 @@ class Source(NamedTuple):
 class _RowGroup(NamedTuple):
     """A row group of a file: bytes of text in it, and the share of the file that ends with it."""
 
-    source: Source
+    source: ParquetSource
     number: int
     size: int
     share: float
 
 
 @contextmanager
-def _parquet(source: Source) -> Iterator[Callable[..., Any]]:
+def _parquet(source: ParquetSource) -> Iterator[Callable[..., Any]]:
     """Makes a `ParquetFile` of a file that is opened here or on the Hub, with any options."""
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise _needs("reading Parquet", "pyarrow", error) from error
+    pq = needs("pyarrow.parquet", extra="data", why="reading Parquet")
     try:
         with _opened(source) as file:
             # a small buffer, not the whole row group at once: row groups may have gigabytes
-            yield partial(pq.ParquetFile, file, pre_buffer=False, buffer_size=archive.BLOCK)
+            yield partial(pq.ParquetFile, file, pre_buffer=False, buffer_size=archive.BLOCK_BYTES)
     except _reading_errors() as error:  # pyarrow's ArrowInvalid is a ValueError
         raise UserError(
             f"{source.name} cannot be read as Parquet",
@@ -73,7 +70,7 @@ def _parquet(source: Source) -> Iterator[Callable[..., Any]]:
         ) from error
 
 
-def _opened(source: Source) -> Any:
+def _opened(source: ParquetSource) -> Any:
     if source.remote:
         from huggingface_hub import HfFileSystem
 
@@ -81,11 +78,6 @@ def _opened(source: Source) -> Any:
     import pyarrow as pa
 
     return pa.OSFile(os.fsencode(source.path))
-
-
-def _needs(what: str, package: str, error: ImportError) -> UserError:
-    fix = 'pip install "electrify[data]"'
-    return UserError(f"{what} needs {package}", got=str(error), fix=fix)
 
 
 def _first_line(error: BaseException) -> str:
@@ -102,7 +94,7 @@ def _reading_errors() -> tuple[type[BaseException], ...]:
     return (OSError, ValueError, *HfHubHTTPError.__bases__)
 
 
-def _row_groups(source: Source, columns: Fields) -> Iterator[_RowGroup]:
+def _row_groups(source: ParquetSource, columns: TextFields) -> Iterator[_RowGroup]:
     with _parquet(source) as parquet:
         file = parquet()
         there = file.schema_arrow.names
@@ -112,36 +104,27 @@ def _row_groups(source: Source, columns: Fields) -> Iterator[_RowGroup]:
         count = file.metadata.num_row_groups
         for number in range(count):
             group = file.metadata.row_group(number)
-            size = _unpacked(group, columns)
-            archive.refuse_bomb(source.name, size, _stored(group, columns))
+            size, stored = _sizes(group, columns)
+            archive.refuse_bomb(source.name, size, stored)
             yield _RowGroup(source, number, size, (number + 1) / count)
 
 
-def _chunks(group: Any, columns: Fields) -> list[Any]:
-    all_chunks = map(group.column, range(group.num_columns))
-    return [chunk for chunk in all_chunks if chunk.path_in_schema in _names(columns)]
+def _sizes(group: Any, columns: TextFields) -> tuple[int, int]:
+    """The bytes of a row group's columns, unpacked and as stored."""
+    names = (columns.text, columns.id, columns.title)
+    chunks = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema in names]
+    unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
+    return unpacked, sum(chunk.total_compressed_size for chunk in chunks)
 
 
-def _names(columns: Fields) -> tuple[str, ...]:
-    return columns.text, columns.id, columns.title
-
-
-def _unpacked(group: Any, columns: Fields) -> int:
-    return sum(chunk.total_uncompressed_size for chunk in _chunks(group, columns))
-
-
-def _stored(group: Any, columns: Fields) -> int:
-    return sum(chunk.total_compressed_size for chunk in _chunks(group, columns))
-
-
-def _parts(sources: Sequence[Source], columns: Fields) -> Iterator[Part]:
+def _parts(sources: Sequence[ParquetSource], columns: TextFields) -> Iterator[Part]:
     """Neighbouring row groups together, up to the size of a part."""
     total = max(1, sum(source.size for source in sources))
     begin = dict(zip(sources, accumulate((s.size for s in sources), initial=0), strict=False))
     groups = (group for source in sources for group in _row_groups(source, columns))
     for batch in archive.group(groups, lambda group: group.size, PART):
         slices: list[Slice] = []
-        used: list[Source] = []
+        used: list[ParquetSource] = []
         for group in batch:
             if slices and used[-1] == group.source:
                 slices[-1] = slices[-1]._replace(stop=group.number + 1)
@@ -152,7 +135,7 @@ def _parts(sources: Sequence[Source], columns: Fields) -> Iterator[Part]:
         yield Part(used[0].name, slices=tuple(slices), context=tuple(used), share=share)
 
 
-def _documents(part: Part, columns: Fields, tally: Counter[str]) -> Iterator[Document]:
+def _documents(part: Part, columns: TextFields, tally: Counter[str]) -> Iterator[Document]:
     for piece, source in zip(part.slices, part.context, strict=True):
         for row, text, given, title in _rows(source, piece, columns):
             if text is None:
@@ -160,16 +143,11 @@ def _documents(part: Part, columns: Fields, tally: Counter[str]) -> Iterator[Doc
             elif len(text) > LIMIT:
                 tally[TOO_LARGE] += 1
             else:
-                yield Document(
-                    columns.id_of(source.name, row, given),
-                    decode(text, tally),
-                    source.name,
-                    columns.title_of(title),
-                )
+                yield columns.document(source.name, row, decode_utf8(text, tally), given, title)
 
 
 def _rows(
-    source: Source, piece: Slice, columns: Fields
+    source: ParquetSource, piece: Slice, columns: TextFields
 ) -> Iterator[tuple[int, bytes | None, object, object]]:
     """(row number, text, id, title) of the row groups of a slice, a few megabytes at a time."""
     with _parquet(source) as parquet:
@@ -178,8 +156,8 @@ def _rows(
         groups = [file.metadata.row_group(number) for number in range(stop)]
         row = 1 + sum(group.num_rows for group in groups[: piece.start])
         groups = groups[piece.start :]
-        sizes = [_unpacked(group, columns) for group in groups]
-        stored, unpacked = sum(_stored(group, columns) for group in groups), 0
+        found = [_sizes(group, columns) for group in groups]
+        sizes, stored, unpacked = [size for size, _ in found], sum(s for _, s in found), 0
         most = sum(group.num_rows for group in groups) * BATCH // max(1, sum(sizes))
         largest = max([1, *sizes])
         small = largest <= MOST_CODED
@@ -205,13 +183,15 @@ def _rows(
 
 
 @dataclass(frozen=True)
-class Parquet(Fields):
+class Parquet(TextFields):
     """Parquet files, or folders of them, with a column of text."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""
         files = archive.expand(sources, (".parquet",))
-        yield from _parts([Source(path, name, path.stat().st_size) for path, name in files], self)
+        yield from _parts(
+            [ParquetSource(path, name, path.stat().st_size) for path, name in files], self
+        )
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """The documents of a part."""
@@ -223,7 +203,7 @@ class Resolved(NamedTuple):
 
     name: str
     revision: str
-    files: tuple[Source, ...]
+    files: tuple[ParquetSource, ...]
 
 
 @dataclass(frozen=True)
@@ -268,13 +248,13 @@ class Hub(Parquet):
         except _reading_errors() as error:
             raise _unreachable(name, self.revision, error) from error
         chosen = (
-            Source(Path(root) / path, f"{name}/{path}", size, remote=not local)
+            ParquetSource(Path(root) / path, f"{name}/{path}", size, remote=not local)
             for path, size in found
         )
         return Resolved(name, commit, tuple(chosen))
 
 
-def _fingerprint(file: Source) -> dict[str, Any]:
+def _fingerprint(file: ParquetSource) -> dict[str, Any]:
     """A commit says all about a remote file; one that is here is hashed."""
     known = {"name": file.name, "bytes": file.size}
     return known if file.remote else {**known, "sha256": sha256_of(file.path)}
@@ -288,14 +268,11 @@ def _local(folder: Path) -> tuple[list[tuple[str, int]], str, str]:
 
 @lru_cache  # asked for the fingerprints and again for the parts: both must mean the same commit
 def _remote(name: str, revision: str | None) -> tuple[list[tuple[str, int]], str, str]:
-    try:
-        from huggingface_hub import HfApi, HfFileSystem
-    except ImportError as error:
-        raise _needs("reading from the Hub", "huggingface_hub", error) from error
+    hub = needs("huggingface_hub", extra="data", why="reading from the Hub")
     # One question with a time limit first: the file system would try again and again.
-    commit = str(HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT).sha)
+    commit = str(hub.HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT).sha)
     root = f"datasets/{name}@{commit}"
-    return list_parquet(HfFileSystem(), root), root, commit
+    return list_parquet(hub.HfFileSystem(), root), root, commit
 
 
 def list_parquet(filesystem: Any, root: str) -> list[tuple[str, int]]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.archive import LIMIT, PART, Truncated, packed
-from electrify.corpora.clean import decode, storable
-from electrify.corpora.document import SHORT, Document, Part, Slice
+from electrify.corpora.archive import LIMIT, PART, Truncated, packed_suffixes
+from electrify.corpora.clean import decode_utf8, storable
+from electrify.corpora.document import SHORT, Document, Part, part_of_files
 from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED, missing
 from electrify.errors import UserError
 
-FEW, NOTABLE = 100, 0.05  # documents, too few to advise on; share of the text
+FEW_DOCUMENTS, NOTABLE = 100, 0.05  # documents, too few to advise on; share of the text
 LONGEST_TITLE = 1_000  # characters
 SOME = 2_000_000  # bytes that a worker cuts off a file at a time
 
@@ -86,7 +86,7 @@ def fold_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
             body = data.rstrip(_SPACE_BYTES + b"\r\n")
             kept = data[len(body) :]
             yield _fold(body)
-            if len(kept) > archive.BLOCK:  # a megabyte of nothing: two line ends say as much
+            if len(kept) > archive.BLOCK_BYTES:  # a megabyte of nothing: two line ends say as much
                 kept = b"\n" * min(2, kept.count(b"\n") or kept.count(b"\r")) + b" " + kept[-4:]
     except Truncated:
         yield _fold(kept)
@@ -96,7 +96,7 @@ def fold_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _chunks(blocks: Iterable[bytes], boundary: bytes, size: int) -> Iterator[Chunk]:
     first = 1
-    for data, left_out in archive.cut(blocks, boundary, size, LIMIT):
+    for data, left_out in archive.cut_after(blocks, boundary, size, LIMIT):
         yield Chunk(data, first, left_out)
         first += data.count(boundary) + left_out
 
@@ -113,9 +113,7 @@ def _parts(files: Sequence[tuple[Path, str]], chunks: _Cutter | None) -> Iterato
         path, name = batch[0]
         if chunks is None or archive.text_bytes(path) <= PART:
             done += sum(path.stat().st_size for path, _ in batch)
-            slices = tuple(Slice(path) for path, _ in batch)
-            names = tuple(name for _, name in batch)
-            yield Part(name, slices=slices, context=names, share=done / total)
+            yield part_of_files(batch, done / total)
         else:
             yield from (
                 replace(part, share=(done + read) / total)
@@ -170,7 +168,7 @@ class Text:
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""
-        files = archive.expand(sources, packed(".txt"))
+        files = archive.expand(sources, packed_suffixes(".txt"))
         yield from _parts(files, _text_chunks if self.split == "blank" else None)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
@@ -183,14 +181,15 @@ class Text:
                 for number, unit in enumerate(chunk.data.split(b"\n\n"), chunk.first):
                     if len(unit) > LIMIT:
                         tally[TOO_LARGE] += 1
-                    elif text := decode(unit, tally).strip():
+                    elif text := decode_utf8(unit, tally).strip():
                         yield Document(f"{name}:{number}", text, name)
 
     def advice(self, read: Mapping[str, int]) -> str | None:
         """Say so if blank lines seem to separate paragraphs rather than documents."""
         mostly_short = 2 * read["short"] > read["documents"]
         lost = read["dropped"] / max(1, read["characters"])
-        if self.split != "blank" or read["documents"] < FEW or not (mostly_short or lost > NOTABLE):
+        few = read["documents"] < FEW_DOCUMENTS
+        if self.split != "blank" or few or not (mostly_short or lost > NOTABLE):
             return None
         found = [f"most documents have fewer than {SHORT} characters"] if mostly_short else []
         found += [f"{lost:.0%} of the text was left out"] if lost > NOTABLE else []
@@ -225,14 +224,14 @@ def _whole_files(part: Part, tally: Counter[str]) -> Iterator[Document]:
             tally[TOO_LARGE] += 1
             continue
         lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\0", b"")
-        if text := decode(lines, tally).strip():
+        if text := decode_utf8(lines, tally).strip():
             yield Document(name, text, name)
         else:
             tally[EMPTY] += 1
 
 
 @dataclass(frozen=True)
-class Fields:
+class TextFields:
     """Which fields of a row make a document."""
 
     text: str = "text"
@@ -242,19 +241,21 @@ class Fields:
     title: str = "title"
     """The field that holds the title, if there is one."""
 
-    def id_of(self, name: str, row: int, given: object) -> str:
-        """`name:row`, which is unique, and what the data calls it: that need not be."""
-        if isinstance(given, bool) or not isinstance(given, str | int):
-            return f"{name}:{row}"
-        return f"{name}:{row}:{storable(str(given)[:200], Counter())}"
+    def document(self, name: str, row: int, text: str, given: object, title: object) -> Document:
+        """A row as a document.
 
-    def title_of(self, given: object) -> str | None:
-        """A title of a sensible length; documents are held in memory by the thousand."""
-        return storable(given[:LONGEST_TITLE], Counter()) if isinstance(given, str) else None
+        Its id is `name:row`, which is unique, and what the data calls it: that need not be. Titles
+        have a sensible length: documents are held in memory by the thousand.
+        """
+        found = f"{name}:{row}"
+        if isinstance(given, str | int) and not isinstance(given, bool):
+            found += f":{storable(str(given)[:200], Counter())}"
+        titled = storable(title[:LONGEST_TITLE], Counter()) if isinstance(title, str) else None
+        return Document(found, text, name, titled)
 
 
 @dataclass(frozen=True)
-class JsonLines(Fields):
+class JsonLines(TextFields):
     """One JSON object per line: .jsonl or .ndjson files, packed or not.
 
     A .json file counts too if it is named, or if its lines are objects with the field of the text.
@@ -262,13 +263,13 @@ class JsonLines(Fields):
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Cut the sources into parts."""
-        files = archive.expand(sources, packed(".jsonl", ".ndjson", ".json"))
+        files = archive.expand(sources, packed_suffixes(".jsonl", ".ndjson", ".json"))
         self._refuse_if_none_has_text(files)
         others = [
             file
             for file in files
             if file[0] not in sources
-            and file[0].name.lower().endswith(packed(".json"))
+            and file[0].name.lower().endswith(packed_suffixes(".json"))
             and not self._every_line_has_text(file[0])
         ]
         if others:
@@ -294,12 +295,8 @@ class JsonLines(Fields):
             elif len(text) > LIMIT:
                 tally[TOO_LARGE] += 1
             else:
-                yield Document(
-                    self.id_of(name, row, record.get(self.id)),
-                    storable(text, tally),
-                    name,
-                    self.title_of(record.get(self.title)),
-                )
+                given, title = record.get(self.id), record.get(self.title)
+                yield self.document(name, row, storable(text, tally), given, title)
 
     def _refuse_if_none_has_text(self, files: Sequence[tuple[Path, str]]) -> None:
         """A look at the beginning of each file, until one has the field."""
@@ -320,7 +317,7 @@ class JsonLines(Fields):
             )
 
     def _every_line_has_text(self, path: Path) -> bool:
-        records = list(_beginning(path, archive.BLOCK))
+        records = list(_beginning(path, archive.BLOCK_BYTES))
         return all(record is not None and self.text in record for record in records)
 
 
@@ -329,7 +326,9 @@ OTHER_JSON = "file is not JSON lines with that field"
 
 def _beginning(path: Path, size: int) -> Iterator[dict[str, Any] | None]:
     """The records of the first `size` bytes or more of a file; None where a line is no object."""
-    chunks = archive.cut(as_utf8(archive.read_blocks(path)), b"\n", archive.BLOCK, LIMIT)
+    chunks = archive.cut_after(
+        as_utf8(archive.read_blocks(path)), b"\n", archive.BLOCK_BYTES, LIMIT
+    )
     read = 0
     try:
         for data, _ in chunks:
@@ -353,7 +352,7 @@ def _json_object(line: bytes, tally: Counter[str]) -> dict[str, Any] | None:
         tally[TOO_LARGE] += 1
         return None
     try:
-        record = json.loads(decode(line, tally).strip("\ufeff\0"), strict=False)
+        record = json.loads(decode_utf8(line, tally).strip("\ufeff\0"), strict=False)
     except (ValueError, RecursionError):  # ValueError also for a number of too many digits
         tally["line is not JSON"] += 1
         return None

@@ -24,14 +24,14 @@ from electrify.corpora.troubles import CUT, NOTE, TOO_LARGE, TRUNCATED
 from electrify.corpora.wikisite import Site, is_disambiguation, is_redirect
 from electrify.errors import UserError
 
-PART = 16 << 20  # bytes of XML
+XML_PART = 16 << 20  # bytes of XML
 PACKED_PART = 4 << 20  # the same in bzip2, which packs wikitext about 4 : 1
 LARGEST_STREAM = 32 << 20  # of packed bytes; a larger one is no gain over reading in order
 # Of XML; larger pages are left out and counted. Real ones have 2 MB at most (not with all their
 # revisions, but such dumps are not meant here), and eight parts are held at once, within 1 GB.
 LARGEST_PAGE = 32 << 20
 LARGEST_HEADER = 4 << 20
-TAIL = 1024  # bytes at the end in which a whole dump has its closing tag
+CLOSING_BYTES = 1024  # bytes at the end in which a whole dump has its closing tag
 DAMAGED = NOTE + "source damaged"  # once for each bzip2 stream that is
 
 SUFFIXES = (".xml", *archive.COMPRESSED)
@@ -143,12 +143,12 @@ def _parts_in_order(path: Path, encoding: str, whole: Part) -> Iterator[Part]:
         if encoding != "utf-8":
             blocks = _to_utf8(blocks, encoding)
         try:
-            for chunk, left_out in archive.cut(blocks, _CLOSING, PART, LARGEST_PAGE):
+            for chunk, left_out in archive.cut_after(blocks, _CLOSING, XML_PART, LARGEST_PAGE):
                 if held:
                     yield held
                 troubles = (TOO_LARGE,) * left_out
                 held = replace(whole, data=chunk, troubles=troubles, share=raw.tell() / size)
-                tail = (tail + chunk)[-TAIL:]
+                tail = (tail + chunk)[-CLOSING_BYTES:]
         except archive.Truncated:
             is_cut = True
     held = held or whole
@@ -163,12 +163,12 @@ def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def _even_parts(path: Path, whole: Part) -> Iterator[Part]:
-    """Plain XML: cut at every PART bytes, wherever that is."""
+    """Plain XML: cut at every XML_PART bytes, wherever that is."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        file.seek(max(0, size - TAIL))
+        file.seek(max(0, size - CLOSING_BYTES))
         troubles = () if _LAST in file.read() else (TRUNCATED,)
-    yield from _slices(path, [*range(0, size, PART), size], whole, troubles)
+    yield from _slices(path, [*range(0, size, XML_PART), size], whole, troubles)
 
 
 def _stream_starts(path: Path) -> list[int]:
@@ -191,12 +191,12 @@ def _grouped_parts(path: Path, starts: list[int], whole: Part) -> Iterator[Part]
             bounds.append(start)
     size = path.stat().st_size
     tail, count = b"", 1
-    while len(tail) < TAIL and count < len(starts):  # streams may be as short as one byte
+    while len(tail) < CLOSING_BYTES and count < len(starts):  # streams may be as short as one byte
         count *= 2
         with path.open("rb") as file:
             file.seek(starts[max(-count, -len(starts))])
             tail = _unpacked(file.read(), at_end=True, name=path.name)
-    troubles = () if _LAST in tail[-TAIL:] else (TRUNCATED,)
+    troubles = () if _LAST in tail[-CLOSING_BYTES:] else (TRUNCATED,)
     yield from _slices(path, [*bounds, size], whole, troubles)
 
 
@@ -243,7 +243,7 @@ def _unpacked(packed: bytes, at_end: bool, name: str) -> bytes:
             for at in range(start, stop, _PIECE):
                 piece = packed[at : min(stop, at + _PIECE)]
                 while piece or not (stream.needs_input or stream.eof):
-                    xml += stream.decompress(piece, archive.BLOCK)
+                    xml += stream.decompress(piece, archive.BLOCK_BYTES)
                     archive.refuse_bomb(name, len(xml), at + len(piece))
                     piece = b""
             is_whole = stream.eof and not stream.unused_data

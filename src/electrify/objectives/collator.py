@@ -20,7 +20,7 @@ from electrify.batches.batch import Batch
 from electrify.batches.loader import masked_batch
 from electrify.batches.masking import Masking
 from electrify.objectives.objective import Objective
-from electrify.tokens.tokenizer import ROLES, SpecialIds
+from electrify.tokens.tokenizer import SPECIAL_ROLES, SpecialIds
 
 
 class MaskingCollator:
@@ -32,7 +32,7 @@ class MaskingCollator:
 
     def __init__(self, tokenizer: Any, mask_rate: float = 0.15, length: int = 512) -> None:
         self.masking = Masking(mask_rate, length)
-        self.special = SpecialIds(**{n: getattr(tokenizer, f"{n}_token_id") for n in ROLES})
+        self.special = SpecialIds(**{n: getattr(tokenizer, f"{n}_token_id") for n in SPECIAL_ROLES})
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Return the fields of a `Batch` as tensors."""

@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 from electrify.config import AcceptsTextPaths, to_dict
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
+from electrify.errors import needs
 from electrify.progress import duration
 from electrify.quickstart.package_task import write_task
 from electrify.recipes import schema
 from electrify.storage.commit import read_json, write_json
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.prepare import Prepare, prepare
-from electrify.tokens.show import Show, show
-from electrify.tokens.vocabulary import Vocabulary, vocabulary
+from electrify.tokens.show import Show, show_folder
+from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
 
-HELD_OUT = 0.05
+VALIDATION = 0.05
 """The share of the documents that pre-training does not see."""
 EPOCHS = 20.0
 LABELLED = {"lr": 1e-3, "batch_size": 16, "layer_decay": 1.0}
@@ -86,10 +87,8 @@ class Quickstart(AcceptsTextPaths):
 
 def quickstart(settings: Quickstart) -> int:
     """Run every stage on the docstrings of this Python installation, saying each command."""
-    from electrify.reports.plots import import_matplotlib
-
     begin = time.monotonic()
-    import_matplotlib()  # for the page at the end: better to know at once
+    needs("matplotlib", extra="report", why="the page at the end")  # better to know immediately
     out = settings.out
     docs, tokenizer, shards, run = (out / n for n in ("docs", "tokenizer", "shards", "run"))
     tiny = schema.load("tiny")
@@ -100,18 +99,18 @@ def quickstart(settings: Quickstart) -> int:
     corpus(docstrings(sources=(), out=docs, filters=Filters(dedup=True)))
 
     _say(f"electrify tokenizer {docs} --vocab-size 8192 --out {tokenizer}")
-    vocabulary(Vocabulary(docs=(docs,), vocab_size=8192, out=tokenizer))
+    make_tokenizer(MakeTokenizer(docs=(docs,), vocab_size=8192, out=tokenizer))
 
-    flags = f"--tokenizer {tokenizer} --length {length} --validation {HELD_OUT}"
+    flags = f"--tokenizer {tokenizer} --length {length} --validation {VALIDATION}"
     _say(f"electrify prepare {docs} {flags} --out {shards}")
     prepare(
         Prepare(
-            docs=(docs,), tokenizer=str(tokenizer), length=length, validation=HELD_OUT, out=shards
+            docs=(docs,), tokenizer=str(tokenizer), length=length, validation=VALIDATION, out=shards
         )
     )
 
     _say(f"electrify show {shards} --count 2 --seed 1")
-    show(Show(shards, count=2, seed=1))
+    show_folder(Show(shards, count=2, seed=1))
 
     from electrify.models.export import encoder_folder
     from electrify.training.export_run import export_run
@@ -177,7 +176,7 @@ def _compare(
     from electrify.finetuning.finetune import finetune
     from electrify.finetuning.options import Finetune, Fit
 
-    train, dev = write_task(docs, settings.out / "task", HELD_OUT)
+    train, dev = write_task(docs, settings.out / "task", VALIDATION)
     print(f"\n{train.parent}: which package does a docstring come from?")
     print("(measured on documents that pre-training did not see)")
     random_weights = untrained(tiny, tokenizer, settings.out / "untrained")
@@ -214,7 +213,7 @@ def _compare(
         counts = f"--length {tiny.run.length} --seeds {chosen.seeds}"
         _say(f"electrify finetune {model} {files} {flags} {counts} --out {made}")
         results[name] = tuned(model, made, chosen)
-    print(f"\n{verdict(results['pretrained'], results['random'])}")
+    print(f"\n{gain_verdict(results['pretrained'], results['random'])}")
 
 
 def _planned(settings: Quickstart, begin: float, measured: Callable[[], Cost]) -> Comparison:
@@ -254,18 +253,7 @@ def untrained(some: schema.Recipe, tokenizer: Path, out: Path) -> Path:
     return out / "discriminator"
 
 
-STUDENT = {
-    1: 12.71,
-    2: 4.30,
-    3: 3.18,
-    4: 2.78,
-    5: 2.57,
-    6: 2.45,
-    7: 2.36,
-    8: 2.31,
-    9: 2.26,
-    10: 2.23,
-}
+STUDENT = dict(enumerate((12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23), start=1))
 """Two-sided 95 % points of Student's t by degrees of freedom: few seeds, wide noise."""
 
 
@@ -279,13 +267,13 @@ def degrees_of_freedom(squares: Sequence[float], counts: Sequence[int]) -> int:
     return int(sum(squares) ** 2 / parts + 1e-9) if parts else sum(counts) - 2
 
 
-def verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
+def gain_verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
     """Whether pre-training helped by more than seeds differ: at the 95 % level of Welch's test.
 
     >>> of = lambda mean: {"mean": {"f1": mean}, "std": {"f1": 0.02}, "seeds": [{}] * 4}
-    >>> verdict(of(0.7), of(0.5))
+    >>> gain_verdict(of(0.7), of(0.5))
     'f1 0.700 pre-trained, 0.500 from random weights: a gain of 0.200 ± 0.014'
-    >>> verdict(of(0.5), of(0.7))
+    >>> gain_verdict(of(0.5), of(0.7))
     'f1 0.500 pre-trained, 0.700 from random weights: a loss of 0.200 ± 0.014; a longer --budget?'
     """
     metric, both = next(iter(pretrained["mean"])), (pretrained, random)

@@ -19,7 +19,7 @@ from electrify.training.trained import Trained
 from electrify.training.training import Task
 
 
-class Example(NamedTuple):
+class CorruptedExample(NamedTuple):
     """One example, without padding."""
 
     number: int
@@ -50,12 +50,12 @@ def held_out(run: Path, loaded: Trained) -> Task:
     return found.task
 
 
-def examples(loaded: Trained, task: Task, numbers: Sequence[int]) -> list[Example]:
+def examples(loaded: Trained, task: Task, numbers: Sequence[int]) -> list[CorruptedExample]:
     """Some held-out examples, with the masks and samples that they have in every evaluation."""
     return [_example(loaded, task, number) for number in numbers]
 
 
-def _example(loaded: Trained, task: Task, number: int) -> Example:
+def _example(loaded: Trained, task: Task, number: int) -> CorruptedExample:
     step, row = divmod(number, task.batch_size)
     inputs = task.tensors(task.batches[step].rows(row, row + 1))
     networks = loaded.objective.networks
@@ -70,7 +70,7 @@ def _example(loaded: Trained, task: Task, number: int) -> Example:
     if "discriminator" in networks:
         said_BL = suspicion(networks["discriminator"], corrupted.ids_BL, inputs)
         suspicion_L = said_BL[0, :real].numpy()
-    return Example(
+    return CorruptedExample(
         number,
         inputs.ids_BL[0, :real].numpy(),
         inputs.masked_BL[0, :real].numpy(),

@@ -32,7 +32,7 @@ from electrify.reports.provenance import Source, read_source, sources_table
 from electrify.storage.commit import read_json
 
 
-class Glue(NamedTuple):
+class GlueFolder(NamedTuple):
     """A folder of `electrify glue`, finished or not."""
 
     name: str
@@ -49,7 +49,7 @@ class Glue(NamedTuple):
         return aggregate_of(result.preset for result in self.results)
 
 
-def read_glue(folder: Path, label: str) -> Glue:
+def read_glue(folder: Path, label: str) -> GlueFolder:
     """The finished jobs of a folder."""
     results = read_results(folder)
     if not results:
@@ -65,10 +65,10 @@ def read_glue(folder: Path, label: str) -> Glue:
         ", ".join(sorted({str(identity.get(field, "")) for identity in identities}))
         for field in ("source", "model")
     )
-    return Glue(label, folder, results, models, marks, sources)
+    return GlueFolder(label, folder, results, models, marks, sources)
 
 
-def glue_sections(found: Sequence[Glue]) -> list[Section]:
+def glue_sections(found: Sequence[GlueFolder]) -> list[Section]:
     """All folders in one table, then each seed by seed."""
     ours = {one.name: one.results for one in found}
     made = tables.beside_published(ours, published("dev"))
@@ -83,7 +83,7 @@ def glue_sections(found: Sequence[Glue]) -> list[Section]:
     ]
 
 
-def _seeds(one: Glue, key: str) -> Section:
+def _seeds(one: GlueFolder, key: str) -> Section:
     presets = ", ".join(sorted({result.preset for result in one.results}))
     rows = [
         ("Encoder", name(one.model)),
@@ -119,7 +119,7 @@ def _cell(cell: Cell, key: str) -> Html:
     return Html(f"{words}{marks}{bounds}")
 
 
-def _dots(found: Sequence[Glue]) -> Html:
+def _dots(found: Sequence[GlueFolder]) -> Html:
     tasks = [n for n in TASKS if any(r.task == n for one in found for r in one.results)]
     rows, said = [], []
     for task in tasks:
@@ -139,7 +139,7 @@ def _dots(found: Sequence[Glue]) -> Html:
     return figure(title, svg, words, keys if len(found) > 1 else [], "wide")
 
 
-def _row(task: str, one: Glue, series: int) -> Dots:
+def _row(task: str, one: GlueFolder, series: int) -> Dots:
     found = stats.summarise(one.results, task)
     return Dots(
         TASKS[task].title,

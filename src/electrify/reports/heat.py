@@ -9,7 +9,6 @@ them counts.
 
 from collections.abc import Callable, Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +21,10 @@ from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Masking, choose, hide
 from electrify.errors import UserError
 from electrify.objectives.rtd import corrupt as put_in
-from electrify.reports.examples import Example, examples, held_out
+from electrify.reports.examples import CorruptedExample, examples, held_out
 from electrify.reports.pair import LoadedPair, sampled, suspicion
 from electrify.reports.spelling import Piece, encodable, on_one_line, speller
-from electrify.reports.threshold import HALF, Threshold, of_run
+from electrify.reports.threshold import ONE_HALF, Threshold, of_run
 from electrify.tokens.show import plural, visible
 from electrify.training.trained import load_trained
 
@@ -42,7 +41,7 @@ class Token(NamedTuple):
     """Whether it was; None if nobody knows, as of a text that was typed in."""
     before: str = ""
     """What stands between the token before and this one: spaces, and what the tokenizer drops."""
-    threshold: float = HALF
+    threshold: float = ONE_HALF
     """From which probability on it is flagged."""
 
 
@@ -65,7 +64,7 @@ VERDICTS = {
 """By whether a token was replaced, and whether the discriminator says so."""
 
 
-def verdict(token: Token) -> Verdict:
+def verdict_on(token: Token) -> Verdict:
     """What became of a token."""
     return VERDICTS[token.replaced, token.probability >= token.threshold]
 
@@ -74,7 +73,7 @@ def counts(tokens: Sequence[Token]) -> dict[str, int]:
     """How many tokens there are, and how many with each verdict that occurs or could."""
     known = any(token.replaced is not None for token in tokens)
     names = [kind.name for (truth, _), kind in VERDICTS.items() if (truth is not None) == known]
-    found = [verdict(token).name for token in tokens]
+    found = [verdict_on(token).name for token in tokens]
     return {"tokens": len(tokens), **{name: found.count(name) for name in names}}
 
 
@@ -103,13 +102,13 @@ def counted(tokens: Sequence[Token]) -> str:
 def _mean(tokens: Sequence[Token]) -> str:
     if not tokens:
         return "nothing"
-    return percent(sum(token.probability for token in tokens) / len(tokens))
+    return as_percent(sum(token.probability for token in tokens) / len(tokens))
 
 
-def percent(share: float) -> str:
+def as_percent(share: float) -> str:
     """A probability as people read it.
 
-    >>> percent(0.934)
+    >>> as_percent(0.934)
     '93 %'
     """
     return f"{round(100 * share)} %"
@@ -117,12 +116,9 @@ def percent(share: float) -> str:
 
 def detect(pair: LoadedPair, text: str) -> list[Token]:
     """What the discriminator thinks of a text as it is."""
-    text = encodable(text)
-    encoding = _encoded(pair, text)
-    places = _places(encoding)
+    text, inputs, places = _read(pair, text)
     if not places:
         return []
-    inputs = _inputs(encoding)
     suspicion_L = suspicion(pair.discriminator, inputs.ids_BL, inputs)[0].tolist()
     tokens = [
         Token(
@@ -132,7 +128,7 @@ def detect(pair: LoadedPair, text: str) -> list[Token]:
             None,
             text[place.end_before : place.start],
         )
-        for place in _trimmed(places, text)
+        for place in places
     ]
     return judged(tokens, pair.threshold)
 
@@ -143,27 +139,27 @@ def judged(tokens: Sequence[Token], threshold: Threshold) -> list[Token]:
     return [token._replace(threshold=lowest) for token in tokens]
 
 
-def corrupt(pair: LoadedPair, text: str, rate: float, seed: int) -> list[Token]:
+def corrupt_text(pair: LoadedPair, text: str, rate: float, seed: int) -> list[Token]:
     """A text in which the generator filled a share of the places, and what is thought of it."""
     if pair.generator is None:
         raise UserError(
-            f"{pair.name} cannot corrupt texts", got="; ".join(pair.notes), fix=_NEEDS_GENERATOR
+            f"{pair.name} cannot corrupt texts",
+            got="; ".join(pair.notes),
+            fix="give the folder of an `electrify export`, which holds both networks",
         )
     if not 0 < rate <= 1:
         raise UserError("the rate is no share", got=f"{rate}", fix="give more than 0, at most 1")
-    text = encodable(text)
-    encoding = _encoded(pair, text)
-    places = _places(encoding)
+    text, inputs, places = _read(pair, text)
     if not places:
         return []
-    inputs = _with_slots(pair, _inputs(encoding), rate, seed)
+    inputs = _with_slots(pair, inputs, rate, seed)
     sampled_BN = sampled(pair.generator, inputs, pair.weights, pair.tokenizer.vocab_size)
     made = put_in(inputs, sampled_BN)
     suspicion_L = suspicion(pair.discriminator, made.ids_BL, inputs)[0].tolist()
     ids_L, labels_L = made.ids_BL[0].tolist(), made.labels_BL[0].tolist()
     spell = speller(pair.tokenizer)
     tokens: list[Token] = []
-    for place in _trimmed(places, text):
+    for place in places:
         shown, before = text[place.start : place.stop], text[place.end_before : place.start]
         probability = max(suspicion_L[index] for index in place.indices)
         replaced = any(labels_L[index] for index in place.indices)
@@ -173,9 +169,6 @@ def corrupt(pair: LoadedPair, text: str, rate: float, seed: int) -> list[Token]:
             before = _space(before, pieces[0], tokens[-1].text if tokens else "", now)
         tokens.append(Token(now, shown if replaced else "", probability, replaced, before))
     return judged(tokens, pair.threshold)
-
-
-_NEEDS_GENERATOR = "give the folder of an `electrify export`, which holds both networks"
 
 
 def _space(before: str, piece: Piece, text_before: str, text: str) -> str:
@@ -195,6 +188,11 @@ def left_out(pair: LoadedPair, text: str) -> list[str]:
     return [f"the text is cut: {count:,} tokens, of which the model reads the first {room:,}"]
 
 
+def notes_on(pair: LoadedPair, text: str) -> list[str]:
+    """What to know before believing what a model says of a text."""
+    return [*pair.notes, *left_out(pair, text)]
+
+
 def examples_of_run(run: Path, count: int) -> tuple[list[list[Token]], Threshold]:
     """The first validation examples of a run, by its newest intact checkpoint."""
     loaded = load_trained(run)
@@ -203,10 +201,12 @@ def examples_of_run(run: Path, count: int) -> tuple[list[list[Token]], Threshold
     spell = speller(loaded.tokenizer)
     threshold = of_run(run, loaded.step)
     found = examples(loaded, task, numbers)
-    return [tokens_of(example, spell, threshold) for example in found], threshold
+    return [judged_tokens(example, spell, threshold) for example in found], threshold
 
 
-def tokens_of(example: Example, spell: Callable[[int], Piece], threshold: Threshold) -> list[Token]:
+def judged_tokens(
+    example: CorruptedExample, spell: Callable[[int], Piece], threshold: Threshold
+) -> list[Token]:
     """An example as tokens; [CLS] and [SEP] are among them, as the model sees them."""
     if example.suspicion_L is None:
         raise UserError(
@@ -240,38 +240,34 @@ class _Place(NamedTuple):
     end_before: int
 
 
-def _encoded(pair: LoadedPair, text: str) -> Any:
-    backend = pair.tokenizer.backend
+def _read(pair: LoadedPair, text: str) -> tuple[str, Batch[Tensor], list[_Place]]:
+    """A text as it can be encoded, as a batch of one, and where its tokens are."""
+    text, backend = encodable(text), pair.tokenizer.backend
     encoding = backend.encode(text, add_special_tokens=False)
     encoding.truncate(_room(pair))
-    return backend.post_process(encoding)
+    encoding = backend.post_process(encoding)
+    return text, _inputs(encoding), _places(encoding, text)
 
 
 def _room(pair: LoadedPair) -> int:
     return pair.longest - int(pair.tokenizer.backend.num_special_tokens_to_add(False))
 
 
-def _places(encoding: Any) -> list[_Place]:
+def _places(encoding: Any, text: str) -> list[_Place]:
+    """The tokens of a text, without spaces before them, which some tokenizers count to them."""
     places: list[_Place] = []
+    reached = 0
     for index, (start, stop) in enumerate(encoding.offsets):
         if encoding.special_tokens_mask[index]:
             continue
-        reached = places[-1].stop if places else 0
         if places and stop <= reached:
             places[-1].indices.append(index)
-        else:
-            places.append(_Place([index], max(start, reached), stop, reached))
+            continue
+        shown = text[max(start, reached) : stop]
+        spaces = (len(shown) - len(shown.lstrip())) % max(1, len(shown))
+        places.append(_Place([index], max(start, reached) + spaces, stop, reached))
+        reached = stop
     return places
-
-
-def _trimmed(places: list[_Place], text: str) -> list[_Place]:
-    """Without spaces before the token, which some tokenizers count to it."""
-    trimmed = []
-    for place in places:
-        shown = text[place.start : place.stop]
-        spaces = len(shown) - len(shown.lstrip())
-        trimmed.append(place._replace(start=place.start + spaces % max(1, len(shown))))
-    return trimmed
 
 
 def _inputs(encoding: Any) -> Batch[Tensor]:
@@ -308,18 +304,8 @@ def _with_slots(pair: LoadedPair, inputs: Batch[Tensor], rate: float, seed: int)
     )
 
 
-def asset(name: str) -> str:
-    """A file that pages are made of."""
-    return resources.files("electrify.reports").joinpath("assets", name).read_text("utf-8")
-
-
-def heat_css() -> str:
-    """The stylesheet of `heat_html`, for light and dark."""
-    return asset("heat.css")
-
-
 def heat_html(tokens: Sequence[Token]) -> str:
-    """Tokens as HTML that is safe to put into a page with `heat_css`."""
+    """Tokens as HTML that is safe to put into a page with the stylesheet heat.css."""
     if not tokens:
         return '<p class="heat empty">no tokens</p>'
     spans = "".join(escape(visible(token.before)) + _span(token) for token in tokens)
@@ -327,7 +313,7 @@ def heat_html(tokens: Sequence[Token]) -> str:
 
 
 def _span(token: Token) -> str:
-    kind = verdict(token)
+    kind = verdict_on(token)
     said = escape(said_of(token), quote=True)
     stop = ' tabindex="0"' if kind.sign else ""  # the others would be hundreds of stops
     return (
@@ -343,10 +329,10 @@ def said_of(token: Token) -> str:
     >>> said_of(Token("cat", "dog", 0.934, True))
     'cat · 93 % likely replaced · was “dog” · caught'
     """
-    kind = verdict(token)
+    kind = verdict_on(token)
     parts = [
         on_one_line(token.text),
-        f"{percent(token.probability)} likely replaced",
+        f"{as_percent(token.probability)} likely replaced",
         *([f"was “{on_one_line(token.original)}”"] if token.original else []),
         *([kind.words] if kind.words else []),
     ]
@@ -357,15 +343,15 @@ def as_json(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> dict[str, A
     """All that is known of some tokens, for scripts and for the page."""
     return {
         "model": pair.name,
-        "notes": [*pair.notes, *left_out(pair, text)],
+        "notes": notes_on(pair, text),
         "counts": counts(tokens),
         "said": f"{counted(tokens)}; {pair.threshold}",
         "tokens": [
             {
                 **token._asdict(),
                 "probability": round(token.probability, 6),
-                "verdict": verdict(token).name,
-                "words": verdict(token).words,
+                "verdict": verdict_on(token).name,
+                "words": verdict_on(token).words,
                 "says": said_of(token),
             }
             for token in tokens

@@ -46,6 +46,11 @@ class Key(NamedTuple):
     """A point in the colour of the axes instead of a line."""
 
 
+def asset(name: str) -> str:
+    """A file that pages are made of."""
+    return resources.files(__package__).joinpath("assets", name).read_text("utf-8")
+
+
 def text(words: object) -> Html:
     """Any text, harmless."""
     return Html(escape(str(words)))
@@ -161,7 +166,7 @@ def document(
         (f'<a href="#{section.key}">{section.title}</a>' for section in sections if section.key),
         "\n",
     )
-    style = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    style = asset("page.css") + more_style
     page = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -172,7 +177,7 @@ def document(
 <meta name="generator" content="electrify {__version__}">
 <title>{text(title)}</title>
 <style>
-{style}{more_style}</style>
+{style}</style>
 </head>
 <body>
 <header>

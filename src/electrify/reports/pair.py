@@ -22,7 +22,7 @@ from electrify.objectives.rtd import Weights, replaced_logits, weights_of
 from electrify.reports.threshold import Threshold, of_metrics, of_run
 from electrify.storage.commit import sha256_of
 from electrify.tokens import tokenizer as tokenizers
-from electrify.tokens.tokenizer import ROLES, LoadedTokenizer
+from electrify.tokens.tokenizer import SPECIAL_ROLES, LoadedTokenizer
 from electrify.training.folder import RunFolder
 from electrify.training.trained import load_trained
 
@@ -186,7 +186,7 @@ def _network(kind: Any, source: str) -> Any:
 
 
 def _tokenizer_of(encoder: Encoder) -> LoadedTokenizer:
-    names = {role: getattr(encoder.tokenizer, f"{role}_token") for role in ROLES}
-    return tokenizers.finished(
+    names = {role: getattr(encoder.tokenizer, f"{role}_token") for role in SPECIAL_ROLES}
+    return tokenizers.with_special_tokens(
         encoder.tokenizer.backend_tokenizer, {role: name for role, name in names.items() if name}
     )

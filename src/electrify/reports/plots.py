@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from electrify.errors import UserError
+from electrify.errors import needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ SERIES = 6
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
 """Of lines, so that they are told apart without colours."""
 
-WIDTH, HEIGHT = 360, 216  # in points; shown at about this many pixels, on a phone as well
+PLOT_WIDTH, HEIGHT = 360, 216  # in points; shown at about this many pixels, on a phone as well
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 8, 34
 FONT = 10.5
 
@@ -209,17 +209,17 @@ def _colour(series: int) -> str:
 
 
 def _drawn(name: str, height: float, draw: Callable[["Axes"], None], left: float = LEFT) -> str:
-    matplotlib = import_matplotlib()
+    matplotlib = needs("matplotlib", extra="report", why="plotting")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # whatever the user's own settings are
         matplotlib.rcParams.update({**STYLE, "svg.hashsalt": name})
         from matplotlib.figure import Figure
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-        figure = Figure(figsize=(WIDTH / 72, height / 72))
-        width = (WIDTH - left - RIGHT) / WIDTH
+        figure = Figure(figsize=(PLOT_WIDTH / 72, height / 72))
+        width = (PLOT_WIDTH - left - RIGHT) / PLOT_WIDTH
         axes = figure.add_axes(
-            (left / WIDTH, BOTTOM / height, width, (height - BOTTOM - TOP) / height)
+            (left / PLOT_WIDTH, BOTTOM / height, width, (height - BOTTOM - TOP) / height)
         )
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
@@ -252,17 +252,6 @@ STYLE: dict[str, Any] = {
     "ytick.major.size": 0,
     "xtick.major.size": 3,
 }
-
-
-def import_matplotlib() -> Any:
-    """matplotlib, or an error that says how to get it."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UserError(
-            "plots need matplotlib", got=f"{error}", fix='pip install "electrify[report]"'
-        ) from error
-    return matplotlib
 
 
 def _svg(figure: "Figure") -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.reports.comparison import comparison
-from electrify.reports.glue_section import Glue, glue_sections, read_glue
-from electrify.reports.heat import Token, counts, examples_of_run, heat_css, heat_html
+from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
+from electrify.reports.heat import Token, counts, examples_of_run, heat_html
 from electrify.reports.options import Report
-from electrify.reports.page import Html, Section, document, joined, name, paragraph, text
+from electrify.reports.page import Html, Section, asset, document, joined, name, paragraph, text
 from electrify.reports.run import Run, read_run
 from electrify.reports.run_section import run_section, state
 from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
@@ -68,7 +68,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _page(
-    runs: Sequence[Run], results: Sequence[Glue], tuned: Sequence[Tuned], count: int
+    runs: Sequence[Run], results: Sequence[GlueFolder], tuned: Sequence[Tuned], count: int
 ) -> bytes:
     sections = [
         run_section(run, f"run-{number}", _examples(run, count))
@@ -88,7 +88,7 @@ def _page(
     else:
         intro = _states(runs)
         heading = heading if len(subjects) == 1 else _counted(len(runs), len(results), len(tuned))
-    return document(title, heading, intro, sections, heat_css() if runs else "")
+    return document(title, heading, intro, sections, asset("heat.css") if runs else "")
 
 
 def _promoted(section: Section) -> list[Section]:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from electrify.errors import UserError
-from electrify.reports.heat import as_json, asset, corrupt, detect
+from electrify.reports.heat import as_json, corrupt_text, detect
+from electrify.reports.page import asset
 from electrify.reports.pair import LoadedPair
 from electrify.reports.spelling import encodable
 from electrify.tokens.show import visible
@@ -26,7 +27,7 @@ from electrify.tokens.show import visible
 LONGEST_TEXT = 2_000
 LONGEST_BODY = 16 * 1024
 RATE = 0.15  # of the tokens that the generator fills, as in pre-training
-SECONDS = 10  # that a request may take to arrive
+REQUEST_SECONDS = 10  # that a request may take to arrive
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -36,7 +37,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-FILES = {
+PAGE_FILES = {
     "/": ("inspector.html", "text/html"),
     "/inspector.css": ("inspector.css", "text/css"),
     "/heat.css": ("heat.css", "text/css"),
@@ -44,7 +45,7 @@ FILES = {
 }
 
 
-class Question(NamedTuple):
+class Inspection(NamedTuple):
     """What the page asks."""
 
     text: str
@@ -93,11 +94,11 @@ class Inspector(ThreadingHTTPServer):
             return False
         return name in self.names or (not self.only_here and _address(name) is not None)
 
-    def answer(self, question: Question) -> dict[str, Any]:
+    def answer(self, question: Inspection) -> dict[str, Any]:
         """What the model says."""
         with self.asking:
             tokens = (
-                corrupt(self.pair, question.text, RATE, question.seed)
+                corrupt_text(self.pair, question.text, RATE, question.seed)
                 if question.corrupt
                 else detect(self.pair, question.text)
             )
@@ -109,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
 
     server: Inspector
     protocol_version = "HTTP/1.1"
-    timeout = SECONDS
+    timeout = REQUEST_SECONDS
 
     def respond(self) -> None:
         """Answer a request of any method."""
@@ -132,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.knows(self.headers.get("Host", "")):
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this page has another address")
         path = urlsplit(self.path).path
-        method = {**dict.fromkeys(FILES, "GET"), "/model": "GET", "/tokens": "POST"}.get(path)
+        method = {**dict.fromkeys(PAGE_FILES, "GET"), "/model": "GET", "/tokens": "POST"}.get(path)
         if method is None:
             raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
         if self.command != method:
@@ -141,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
             return "application/json", _json(self.server.answer(question(self._body())))
         if path == "/model":
             return "application/json", _json(self._model())
-        name, kind = FILES[path]
+        name, kind = PAGE_FILES[path]
         return kind, asset(name).encode()
 
     def _model(self) -> dict[str, Any]:
@@ -189,7 +190,7 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing of requests: they hold what people type."""
 
 
-def question(body: bytes) -> Question:
+def question(body: bytes) -> Inspection:
     """A question from a request, or why it is none."""
     try:
         asked = json.loads(body)
@@ -204,7 +205,7 @@ def question(body: bytes) -> Question:
     if len(asked["text"]) > LONGEST_TEXT:
         why = f"at most {LONGEST_TEXT:,} characters"
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
-    return Question(**asked)
+    return Inspection(**asked)
 
 
 def _json(content: Any) -> bytes:

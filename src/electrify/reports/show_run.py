@@ -10,10 +10,10 @@ from rich.text import Text
 from electrify.config import check_least
 from electrify.errors import DamagedError
 from electrify.tokens import show as folders
-from electrify.tokens.show import Show, chosen, visible
+from electrify.tokens.show import Show, numbers_to_show, visible
 
 if TYPE_CHECKING:  # they import torch, which --help and other folders can do without
-    from electrify.reports.examples import Example
+    from electrify.reports.examples import CorruptedExample
     from electrify.reports.spelling import Piece
     from electrify.reports.threshold import Threshold
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # they import torch, which --help and other folders can do wi
 def show(settings: Show) -> None:
     """Print what is asked for of a run, or of another folder."""
     if not (settings.folder / "run.json").is_file():
-        folders.show(settings)
+        folders.show_folder(settings)
     elif settings.verify:
         _verify(settings)
     else:
@@ -39,7 +39,7 @@ def _show_run(settings: Show) -> None:
 
     loaded = load_trained(settings.folder)
     task = held_out(settings.folder, loaded)
-    numbers = chosen(settings, len(task.batches.examples))
+    numbers = numbers_to_show(settings, len(task.batches.examples))
     spell, threshold = speller(loaded.tokenizer), of_run(settings.folder, loaded.step)
     console = Console(soft_wrap=True, highlight=False)
     console.print(Text(f"{settings.folder}: step {loaded.step:,}, held-out examples\n", "dim"))
@@ -49,7 +49,9 @@ def _show_run(settings: Show) -> None:
         console.print()
 
 
-def lines(example: "Example", spell: "Spell", threshold: "Threshold", ids: bool) -> list[Text]:
+def lines(
+    example: "CorruptedExample", spell: "Spell", threshold: "Threshold", ids: bool
+) -> list[Text]:
     """An example: original, masked, sampled, labels and predictions."""
     heading = f"example {example.number:,} · {len(example.ids_L)} tokens"
     rows = {"original": example.ids_L, "masked": example.masked_L, "sampled": example.filled_L}
@@ -71,16 +73,16 @@ def _row(name: str, ids: Sequence[int], marked: Sequence[bool], spell: "Spell") 
     return text
 
 
-def _judged(example: "Example", spell: "Spell", threshold: "Threshold") -> list[Text]:
+def _judged(example: "CorruptedExample", spell: "Spell", threshold: "Threshold") -> list[Text]:
     """Each place that was chosen or suspected; then the counts."""
-    from electrify.reports.heat import counted, percent, tokens_of, verdict
+    from electrify.reports.heat import as_percent, counted, judged_tokens, verdict_on
     from electrify.reports.spelling import on_one_line
 
     def cell(token: int) -> str:
         return on_one_line(spell(int(token)).text)
 
     judged = example.suspicion_L is not None
-    tokens = tokens_of(example, spell, threshold) if judged else []
+    tokens = judged_tokens(example, spell, threshold) if judged else []
     shown_L = example.chosen_L.copy()
     if example.suspicion_L is not None:
         shown_L |= [token.probability >= token.threshold for token in tokens]
@@ -91,7 +93,7 @@ def _judged(example: "Example", spell: "Spell", threshold: "Threshold") -> list[
         row += [cell(example.filled_L[place])] if example.chosen_L[place] else [""]
         row += ["replaced" if example.replaced_L[place] else "original"]
         if judged:
-            row += [percent(tokens[place].probability), verdict(tokens[place]).words]
+            row += [as_percent(tokens[place].probability), verdict_on(tokens[place]).words]
         rows.append(row)
     if judged:
         columns += ["predicted", ""]

@@ -14,7 +14,7 @@ from electrify.training.export_run import validation_record
 
 USUAL_RATE = 0.1
 """Of 15 % masked tokens a generator restores about a third."""
-HALF = 0.5
+ONE_HALF = 0.5
 
 
 class Threshold(NamedTuple):
@@ -33,9 +33,9 @@ class Threshold(NamedTuple):
         (0.2, 0.3, 0.5)
         """
         if self.value is not None or not probabilities:
-            return HALF if self.value is None else self.value
+            return ONE_HALF if self.value is None else self.value
         count = max(1, round(self.replaced_rate * len(probabilities)))
-        return min(HALF, sorted(probabilities, reverse=True)[count - 1])
+        return min(ONE_HALF, sorted(probabilities, reverse=True)[count - 1])
 
     def __str__(self) -> str:
         if self.value is None:
@@ -43,15 +43,12 @@ class Threshold(NamedTuple):
                 f"flagged: the likeliest {100 * self.replaced_rate:.0f} % of each text and all "
                 "from 50 % on, as no validation threshold is known"
             )
+        rate = self.false_alarm_rate
+        alarms = "" if rate is None else f"; false-alarm rate {100 * rate:.1f} %"
         return (
             f"flagged: from {100 * self.value:.1f} % on, which flags as many tokens of the "
-            f"validation set as were replaced ({100 * self.replaced_rate:.1f} %)"
-            + _alarms(self.false_alarm_rate)
+            f"validation set as were replaced ({100 * self.replaced_rate:.1f} %){alarms}"
         )
-
-
-def _alarms(rate: float | None) -> str:
-    return "" if rate is None else f"; false-alarm rate {100 * rate:.1f} %"
 
 
 def of_metrics(record: Mapping[str, Any]) -> Threshold:

@@ -37,17 +37,17 @@ class Tuned(NamedTuple):
 def is_tuned(folder: Path) -> bool:
     """Whether a folder is a finished `electrify finetune`."""
     manifest = folder / "manifest.json"
-    return manifest.is_file() and checked_json(manifest, MANIFEST)["kind"] == "fine-tuned model"
+    return manifest.is_file() and checked_json(manifest, _MANIFEST)["kind"] == "fine-tuned model"
 
 
-MANIFEST = {"kind": TEXT, "identity": TABLE}
+_MANIFEST = {"kind": TEXT, "identity": TABLE}
 
 
 def read_tuned(folder: Path, label: str) -> Tuned:
     """The result of a folder."""
     files = ("result.json", "manifest.json")
     sources = [read_source(folder, file)[1] for file in files]
-    identity = checked_json(folder / "manifest.json", MANIFEST)["identity"]
+    identity = checked_json(folder / "manifest.json", _MANIFEST)["identity"]
     result: dict[str, Any] = read_json(folder / "result.json")
     try:
         tuned = Tuned(label, result, (identity["train"], identity["dev"]), sources)

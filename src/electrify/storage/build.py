@@ -13,25 +13,22 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from electrify import __version__
-from electrify.errors import UserError
 from electrify.jobs import in_order
 from electrify.storage.commit import (
     checked_manifest,
     committed,
-    differences,
-    made_before,
     read_json,
     sha256_of,
     write_json,
 )
-from electrify.storage.lock import hold
+from electrify.storage.folder import Claim, refuse_other
 
-Part = TypeVar("Part")
+_Part = TypeVar("_Part")
 Record = dict[str, Any]
-Work = Callable[[Part, int, Path], Record]
+MakePart = Callable[[_Part, int, Path], Record]
 """Makes part number i in a folder and returns its record, whose "files" are what it wrote."""
 
 
@@ -47,58 +44,32 @@ class Build:
         self.out, self.kind, self.identity, self.later = out, kind, identity, later or {}
         self.staging = out / ".parts"
         self.finished = False
-        self._lock: IO[bytes] | None = None
+        self._claim: Claim | None = None
         self._open()
 
     def _open(self) -> None:
         manifest, settings = self.out / "manifest.json", self.staging / "settings.json"
         if manifest.exists():
-            self._refuse_if_other(checked_manifest(manifest)["identity"], "was made")
+            self._refuse_other(checked_manifest(manifest)["identity"], self.identity, "was made")
             self.finished = True
             shutil.rmtree(self.staging, ignore_errors=True)  # of a run killed after its last commit
             return
-        if self.out.exists() and not self.out.is_dir():
-            raise UserError(f"{self.out} is a file", got=f"{self.out}", fix="give --out a folder")
-        if self.out.is_dir() and any(self.out.iterdir()) and not self.staging.is_dir():
-            raise UserError(
-                f"{self.out} holds files that electrify did not make",
-                got=", ".join(sorted(path.name for path in self.out.iterdir())[:5]),
-                fix="give --out a new or empty folder; nothing was touched",
-            )
-        try:
-            self.staging.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"{self.out} cannot be made",
-                got=f"{error}",
-                fix="give --out a folder that can be made",
-            ) from error
-        self._lock = hold(self.staging / "lock", f"building {self.out}")
-        for leftover in self.out.rglob(".*.tmp"):  # of a process that was killed while it wrote
-            leftover.unlink()
-        if settings.exists():
-            self._refuse_if_other(read_json(settings), "was begun", with_versions=True)
-        else:
-            write_json(settings, {**self.identity, "made_with": versions()})
-
-    def _refuse_if_other(
-        self, there: dict[str, Any], was_made: str, with_versions: bool = False
-    ) -> None:
-        here = {**self.identity, "made_with": versions()} if with_versions else self.identity
-        differing = differences(there, here)
-        if not differing:
-            return
-        if since := made_before(there, here, self.later):
-            raise UserError(
-                f"{self.out} {was_made} before {since}",
-                got=differing,
-                fix="use another --out; nothing was touched",
-            )
-        raise UserError(
-            f"{self.out} {was_made} with other settings, other input or other versions",
-            got=differing,
-            fix="use the same ones, or another --out; nothing was touched",
+        self._claim = Claim(
+            self.out,
+            identity=".parts/settings.json",
+            lock=".parts/lock",
+            doing=f"building {self.out}",
+            early=(".parts",),
         )
+        identity = {**self.identity, "made_with": versions()}
+        if settings.exists():
+            self._refuse_other(read_json(settings), identity, "was started")
+        else:
+            write_json(settings, identity)
+
+    def _refuse_other(self, before: dict[str, Any], now: dict[str, Any], was: str) -> None:
+        others = "other settings, other input or other versions"
+        refuse_other(self.out, before, now, others, was, later=self.later)
 
     def save_settings(self, toml: str) -> None:
         """Keep the resolved settings beside what they made."""
@@ -106,14 +77,14 @@ class Build:
             temporary.write_text(toml, encoding="utf-8", errors="replace")
 
     def make(
-        self, stage: str, parts: Iterable[Part], work: Work[Part], pool: Executor, ahead: int
+        self, stage: str, parts: Iterable[_Part], work: MakePart[_Part], pool: Executor, ahead: int
     ) -> Generator[Record]:
         """The records of all parts in order; what an earlier run finished is not made again."""
         job = partial(_make, work, self.out, self.staging / stage)
         (self.staging / stage).mkdir(exist_ok=True)
         yield from in_order(job, self._numbered(stage, parts), pool, ahead)
 
-    def _numbered(self, stage: str, parts: Iterable[Part]) -> Iterator[tuple[int, Part | None]]:
+    def _numbered(self, stage: str, parts: Iterable[_Part]) -> Iterator[tuple[int, _Part | None]]:
         for index, part in enumerate(parts):
             done = _finished(self.out, self.staging / stage, index)
             yield index, None if done else part  # a finished part's bytes need not travel
@@ -122,10 +93,9 @@ class Build:
         """Leave no trace if nothing was made yet: a corrected command can then use the folder."""
         if any(self.staging.glob("*/*.json")):
             return
-        shutil.rmtree(self.staging, ignore_errors=True)
         (self.out / "settings.toml").unlink(missing_ok=True)
-        with suppress(OSError):  # it holds something else
-            self.out.rmdir()
+        shutil.rmtree(self.staging, ignore_errors=True)
+        self._release()
 
     def finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """Commit the manifest, which makes the folder whole, and clear the traces of the work."""
@@ -137,9 +107,12 @@ class Build:
         }
         write_json(self.out / "manifest.json", manifest)
         shutil.rmtree(self.staging, ignore_errors=True)
-        if self._lock:
-            self._lock.close()
+        self._release()
         return manifest
+
+    def _release(self) -> None:
+        if self._claim:
+            self._claim.close()
 
 
 def versions() -> dict[str, str]:
@@ -151,7 +124,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _make(work: Work[Part], out: Path, records: Path, numbered: tuple[int, Part | None]) -> Record:
+def _make(
+    work: MakePart[_Part], out: Path, records: Path, numbered: tuple[int, _Part | None]
+) -> Record:
     index, part = numbered
     if part is None:
         record: Record = read_json(_record_path(records, index))

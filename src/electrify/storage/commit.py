@@ -80,24 +80,24 @@ def damaged(path: Path, got: str) -> DamagedError:
 MOST = 1 << 48  # of anything that is counted: sums of such numbers still fit 64 bits
 
 
-class Kind(NamedTuple):
+class Expected(NamedTuple):
     """What a value in a manifest must be."""
 
     words: str
     fits: Callable[[Any], bool]
 
 
-TEXT = Kind("a string", lambda value: isinstance(value, str))
-TABLE = Kind("an object", lambda value: isinstance(value, dict))
-LIST = Kind("a list", lambda value: isinstance(value, list))
-COUNT = Kind("a whole number from 0", lambda value: type(value) is int and 0 <= value < MOST)
-COUNTS = Kind(
+TEXT = Expected("a string", lambda value: isinstance(value, str))
+TABLE = Expected("an object", lambda value: isinstance(value, dict))
+LIST = Expected("a list", lambda value: isinstance(value, list))
+NATURAL = Expected("a whole number from 0", lambda value: type(value) is int and 0 <= value < MOST)
+NATURALS = Expected(
     "a list of whole numbers from 0",
-    lambda value: isinstance(value, list) and all(map(COUNT.fits, value)),
+    lambda value: isinstance(value, list) and all(map(NATURAL.fits, value)),
 )
 # Text that several examples share makes what was dropped negative.
-NUMBER = Kind("a whole number", lambda value: type(value) is int and abs(value) < MOST)
-PARTS = Kind(
+NUMBER = Expected("a whole number", lambda value: type(value) is int and abs(value) < MOST)
+PARTS = Expected(
     "documents and their shares for validation and test",
     lambda value: (
         value is None
@@ -109,20 +109,20 @@ PARTS = Kind(
 )
 
 _MANIFEST = {"kind": TEXT, "identity": TABLE, "files": LIST}
-_FILE = {"name": TEXT, "bytes": COUNT, "sha256": TEXT}
-_SHARD = {"examples": COUNT, "tokens": COUNT, "index_crc32": COUNT}
+_FILE = {"name": TEXT, "bytes": NATURAL, "sha256": TEXT}
+_SHARD = {"examples": NATURAL, "tokens": NATURAL, "index_crc32": NATURAL}
 _SPLIT = {
-    **dict.fromkeys(("documents", "examples", "tokens", "text_tokens", "unknown_tokens"), COUNT),
+    **dict.fromkeys(("documents", "examples", "tokens", "text_tokens", "unknown_tokens"), NATURAL),
     "dropped_tokens": NUMBER,
-    "lengths": COUNTS,
+    "lengths": NATURALS,
 }
-_OF_KIND: dict[str, dict[str, Kind]] = {
-    "documents": {"documents": COUNT, "characters": COUNT},
+_OF_KIND: dict[str, dict[str, Expected]] = {
+    "documents": {"documents": NATURAL, "characters": NATURAL},
     "shards": {
         "identity.settings": TABLE,
-        "identity.settings.length": COUNT,
+        "identity.settings.length": NATURAL,
         "identity.tokenizer": TABLE,
-        "identity.tokenizer.vocab_size": COUNT,
+        "identity.tokenizer.vocab_size": NATURAL,
         "held_out_parts": PARTS,
         "splits": TABLE,
         **{
@@ -134,7 +134,7 @@ _OF_KIND: dict[str, dict[str, Kind]] = {
 }
 
 
-def checked_json(path: Path, kinds: Mapping[str, Kind]) -> dict[str, Any]:
+def checked_json(path: Path, kinds: Mapping[str, Expected]) -> dict[str, Any]:
     """The content of a JSON file that we wrote, whose values are of some kinds."""
     content: dict[str, Any] = read_json(path)
     _check(path, content, kinds)
@@ -156,7 +156,7 @@ def checked_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check(path: Path, content: Any, kinds: Mapping[str, Kind]) -> None:
+def _check(path: Path, content: Any, kinds: Mapping[str, Expected]) -> None:
     """Check the values under dotted names; a table comes before what is inside it."""
     if not isinstance(content, dict):
         raise damaged(path, f"{type(content).__name__} where an object should be")

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-MOST_WORDS = 1 << 20  # about 200 MB; then the memory starts afresh
+MOST_REMEMBERED = 1 << 20  # about 200 MB; then the memory starts afresh
 LONGEST_REMEMBERED = 32  # longer words, such as a line of Chinese, do not come again
 
 # Each cuts at spaces at least, and what it does to a word does not depend on the words beside it.
@@ -23,7 +23,7 @@ NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Str
 _RUNS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]")
 
 
-class Encoder:
+class LineEncoder:
     """Encodes lines without special tokens."""
 
     def __init__(self, backend: Tokenizer) -> None:
@@ -44,7 +44,7 @@ class Encoder:
         if self._glue is None or (self._glue and any("  " in line for line in lines)):
             encodings = self._backend.encode_batch_fast(lines, add_special_tokens=False)
             return [encoding.ids for encoding in encodings]
-        if len(self._words) > MOST_WORDS:
+        if len(self._words) > MOST_REMEMBERED:
             self._words.clear()
         ids_of, cut = self._words.__getitem__, _spaced if self._glue else _at_spaces
         # Twice as fast as the same loop in Python: nothing below runs byte code for a known word.

@@ -35,7 +35,7 @@ class Example(NamedTuple):
     starts: list[int]
 
 
-class Frame(NamedTuple):
+class ExampleFrame(NamedTuple):
     """The special ids that frame an example."""
 
     cls: int
@@ -61,7 +61,7 @@ class Frame(NamedTuple):
 class ElectraBuilder:
     """The official builder: one per document or, for parity, one for all with one `rng`."""
 
-    def __init__(self, length: int, rng: Random, frame: Frame, overflow: Overflow) -> None:
+    def __init__(self, length: int, rng: Random, frame: ExampleFrame, overflow: Overflow) -> None:
         self.length, self.rng, self.frame = length, rng, frame
         self.carry = overflow == "carry"
         self.target = length
@@ -133,7 +133,7 @@ class _Segment:
 
 
 def electra(
-    lines: Iterable[list[int]], length: int, rng: Random, frame: Frame, overflow: Overflow
+    lines: Iterable[list[int]], length: int, rng: Random, frame: ExampleFrame, overflow: Overflow
 ) -> Iterator[Example]:
     """The examples of one document, with randomness of its own.
 
@@ -145,8 +145,8 @@ def electra(
     return builder.document(lines)
 
 
-def pairs(
-    lines: Iterable[list[int]], length: int, rng: Random, frame: Frame, overflow: Overflow
+def line_pairs(
+    lines: Iterable[list[int]], length: int, rng: Random, frame: ExampleFrame, overflow: Overflow
 ) -> Iterator[Example]:
     """Random pairs of the document's lines, each cut to half the length with its special tokens.
 
@@ -166,7 +166,7 @@ def pairs(
 
 
 def packed(
-    documents: Iterable[Iterable[list[int]]], length: int, frame: Frame
+    documents: Iterable[Iterable[list[int]]], length: int, frame: ExampleFrame
 ) -> Iterator[Example]:
     """Documents one after another in full examples; a document goes on in the next one."""
     pieces: list[list[int]] = []

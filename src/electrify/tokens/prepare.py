@@ -17,18 +17,17 @@ from rich.table import Column, Table
 from tokenizers import Tokenizer
 
 from electrify import config
-from electrify.corpora.document import Document, Slice, described, read_parquet, row_groups
+from electrify.corpora.document import Document, Slice, describe_documents, read_parquet, row_groups
 from electrify.errors import UserError
 from electrify.jobs import executor
 from electrify.progress import progress
 from electrify.storage.build import Build, Record, committed_file
 from electrify.storage.commit import read_manifest
 from electrify.tokens import examples, store, tokenizer
-from electrify.tokens.encoder import Encoder
-from electrify.tokens.examples import Example, Frame, Layout, Overflow
+from electrify.tokens.encoder import LineEncoder
+from electrify.tokens.examples import Example, ExampleFrame, Layout, Overflow
 from electrify.tokens.splits import (
     SPLITS,
-    Parts,
     Splits,
     may_be_too_few,
     number_of,
@@ -70,7 +69,7 @@ class Prepare(config.AcceptsTextPaths):
 
 
 @dataclass(frozen=True)
-class Job:
+class ShardJob:
     """What a worker needs to know, sent once with each part."""
 
     settings: Prepare
@@ -81,7 +80,7 @@ class Job:
 
 
 @dataclass
-class Split:
+class SplitExamples:
     """The examples of one split of one part, and what was counted on the way."""
 
     examples: list[Example] = field(default_factory=list)
@@ -94,9 +93,9 @@ def prepare(settings: Prepare) -> dict[str, Any]:
     _check(settings)
     loaded = tokenizer.load(settings.tokenizer)
     print(f"tokenizer {settings.tokenizer}: {tokenizer.description(loaded)}")
-    inputs = [described(folder) for folder in settings.docs]
+    inputs = [describe_documents(folder) for folder in settings.docs]
     identity = {
-        "settings": _deciding(settings),
+        "settings": config.to_dict(settings, without=("docs", "tokenizer", "out", "workers")),
         "tokenizer": {"vocab_size": loaded.vocab_size, "sha256": loaded.fingerprint},
         "inputs": inputs,
     }
@@ -111,7 +110,7 @@ def prepare(settings: Prepare) -> dict[str, Any]:
     groups = [group for folder in settings.docs for group in row_groups(folder)]
     documents = sum(description["documents"] for description in inputs)
     splits = _splits(settings, groups, documents)
-    job = Job(settings, loaded.backend.to_str(), loaded.special, loaded.vocab_size, splits)
+    job = ShardJob(settings, loaded.backend.to_str(), loaded.special, loaded.vocab_size, splits)
     parts = [
         tuple(groups[start : start + ROW_GROUPS_PER_SHARD])
         for start in range(0, len(groups), ROW_GROUPS_PER_SHARD)
@@ -123,9 +122,12 @@ def prepare(settings: Prepare) -> dict[str, Any]:
             records.append(record)
             tokens += sum(entry["tokens"] for entry in record["files"])
             update(len(records) / len(parts), f"{tokens / 1e6:,.1f} M tokens")
-    summary = {**_held_out(splits.parts), **_summary(records, settings)}
+    summary = _summary(records, settings)
+    if ends := splits.parts:
+        told = {name: getattr(ends, name) for name in ("documents", "validation", "test")}
+        summary = {"held_out_parts": told, **summary}
     manifest = build.finish({**summary, "files": [*saved, *summary["files"]]})
-    report(manifest)
+    print_shards(manifest)
     return manifest
 
 
@@ -153,12 +155,6 @@ def _check(settings: Prepare) -> None:
         raise UserError("no documents given", got="nothing", fix="electrify prepare DOCS --out …")
 
 
-def _deciding(settings: Prepare) -> dict[str, Any]:
-    """The settings that decide the bytes of the shards."""
-    table = config.to_dict(settings)
-    return {k: v for k, v in table.items() if k not in ("docs", "tokenizer", "out", "workers")}
-
-
 def _splits(settings: Prepare, groups: Sequence[Slice], documents: int) -> Splits:
     """How to split the text; of few documents, after a look at how much each split would get."""
     shares = settings.validation, settings.test
@@ -167,15 +163,7 @@ def _splits(settings: Prepare, groups: Sequence[Slice], documents: int) -> Split
     return splits_for((document.text for document in read_parquet(groups)), *shares)
 
 
-def _held_out(parts: Parts | None) -> dict[str, Any]:
-    """What the manifest says of parts that were held out, if there are any."""
-    if parts is None:
-        return {}
-    told = {name: getattr(parts, name) for name in ("documents", "validation", "test")}
-    return {"held_out_parts": told}
-
-
-def _make_shards(job: Job, part: Sequence[Slice], index: int, out: Path) -> Record:
+def _make_shards(job: ShardJob, part: Sequence[Slice], index: int, out: Path) -> Record:
     with without_collection():
         splits = split_examples(job, read_parquet(part))
     files, counts = [], {}
@@ -201,12 +189,12 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def split_examples(job: Job, documents: Iterator[Document]) -> dict[str, Split]:
+def split_examples(job: ShardJob, documents: Iterator[Document]) -> dict[str, SplitExamples]:
     """The examples of some documents, by split."""
     settings = job.settings
     encoder = _encoder(job.tokenizer_json)
-    frame = Frame(job.special.cls, job.special.sep)
-    splits = {name: Split() for name in SPLITS}
+    frame = ExampleFrame(job.special.cls, job.special.sep)
+    splits = {name: SplitExamples() for name in SPLITS}
     waiting: dict[str, list[list[list[int]]]] = {name: [] for name in SPLITS}
     for document in documents:
         for name, text in job.splits.of(document.text):
@@ -216,7 +204,7 @@ def split_examples(job: Job, documents: Iterator[Document]) -> dict[str, Split]:
             if settings.layout == "packed":
                 waiting[name].append(lines)
                 continue
-            build = examples.electra if settings.layout == "electra" else examples.pairs
+            build = examples.electra if settings.layout == "electra" else examples.line_pairs
             rng = Random(number_of(text, f"examples {settings.seed}"))
             splits[name].examples += build(lines, settings.length, rng, frame, settings.overflow)
     for name, texts in waiting.items():
@@ -225,15 +213,15 @@ def split_examples(job: Job, documents: Iterator[Document]) -> dict[str, Split]:
 
 
 @lru_cache(maxsize=1)
-def _encoder(tokenizer_json: str) -> Encoder:
+def _encoder(tokenizer_json: str) -> LineEncoder:
     """The encoder of this process, kept because what it has learned serves every part."""
     backend = Tokenizer.from_str(tokenizer_json)
     backend.encode_special_tokens = True
-    return Encoder(backend)
+    return LineEncoder(backend)
 
 
 def _count(
-    split: Split, arrays: dict[str, NDArray[Any]], special: tokenizer.SpecialIds
+    split: SplitExamples, arrays: dict[str, NDArray[Any]], special: tokenizer.SpecialIds
 ) -> dict[str, Any]:
     tokens, lengths = arrays["tokens"], np.diff(arrays["offsets"])
     framing = np.count_nonzero((tokens == special.cls) | (tokens == special.sep))
@@ -264,7 +252,7 @@ def _summary(records: list[Record], settings: Prepare) -> dict[str, Any]:
     return {"files": [entry for record in records for entry in record["files"]], "splits": counts}
 
 
-def report(manifest: dict[str, Any]) -> None:
+def print_shards(manifest: dict[str, Any]) -> None:
     """Print what is in the shards, and what a user should know about it."""
     table = Table("split", *(Column(n, justify="right") for n in REPORTED), box=None)
     for name, split in manifest["splits"].items():

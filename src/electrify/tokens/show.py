@@ -15,10 +15,10 @@ from electrify.config import AcceptsTextPaths, check_least
 from electrify.corpora.document import documents_at
 from electrify.errors import DamagedError, UserError
 from electrify.storage.commit import checked_manifest, read_manifest, verify
-from electrify.tokens.prepare import report
+from electrify.tokens.prepare import print_shards
 from electrify.tokens.store import StoredExample, check_split
 
-COLOURS = ("cyan", "yellow", "green", "magenta")  # of the segments, in turn
+SEGMENT_COLOURS = ("cyan", "yellow", "green", "magenta")  # of the segments, in turn
 LONGEST_DOCUMENT = 1_500
 # C0 and C1 could command a terminal; directional overrides turn around what follows them.
 _DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -50,7 +50,7 @@ class Show(AcceptsTextPaths):
     """Check every file against its SHA-256 instead."""
 
 
-def show(settings: Show) -> None:
+def show_folder(settings: Show) -> None:
     """Print what is asked for."""
     check_least(settings, count=1)
     manifest = _manifest(settings.folder)
@@ -68,7 +68,7 @@ def show(settings: Show) -> None:
         console.print(item)
         console.print()
     if manifest["kind"] == "shards":
-        report(manifest)
+        print_shards(manifest)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
 
 def _documents(settings: Show) -> Iterator[Text]:
     total = read_manifest(settings.folder, "documents")["documents"]
-    for document in documents_at(settings.folder, chosen(settings, total)):
+    for document in documents_at(settings.folder, numbers_to_show(settings, total)):
         names = dict.fromkeys(filter(None, (document.id, document.title, document.label)))
         body = visible(document.text[:LONGEST_DOCUMENT])
         more = len(document.text) - len(body)
@@ -104,7 +104,7 @@ def _documents(settings: Show) -> Iterator[Text]:
         yield text.append(f"\n… and {more:,} characters more", style="dim") if more else text
 
 
-def chosen(settings: Show, total: int) -> Sequence[int]:
+def numbers_to_show(settings: Show, total: int) -> Sequence[int]:
     """Which of `total` things to show, in order: the first ones, or a sample without repeats."""
     count = min(settings.count, total)
     if settings.seed is None:
@@ -115,14 +115,15 @@ def chosen(settings: Show, total: int) -> Sequence[int]:
 def _examples(settings: Show) -> Iterator[Text]:
     examples = check_split(settings.folder, settings.split)
     loaded = examples.tokenizer()
-    for index in chosen(settings, len(examples)):
+    for index in numbers_to_show(settings, len(examples)):
         example = examples[index]
         segments = len(example.starts) + 1
         heading = f"example {index:,} · {len(example.ids)} tokens · {plural(segments, 'segment')}"
         text = Text(f"{heading}\n", style="bold")
         for number, ids in enumerate(_segments(example)):
             decoded = visible(loaded.backend.decode(ids, skip_special_tokens=False))
-            text.append(decoded + " ", style=f"not bold {COLOURS[number % len(COLOURS)]}")
+            colour = SEGMENT_COLOURS[number % len(SEGMENT_COLOURS)]
+            text.append(decoded + " ", style=f"not bold {colour}")
         yield text.append(f"\n{example.ids.tolist()}", style="dim") if settings.ids else text
 
 

@@ -16,7 +16,7 @@ TOO_LITTLE = 0.25  # of the text that a split should get
 PART_CHARACTERS = 2_000  # that a document should give at least: a few examples
 
 
-class Parts(NamedTuple):
+class DocumentEnds(NamedTuple):
     """Ends of documents that are held out where whole documents are too few."""
 
     last: int
@@ -42,7 +42,7 @@ class Splits(NamedTuple):
 
     validation: float
     test: float
-    parts: Parts | None = None
+    parts: DocumentEnds | None = None
 
     def of(self, text: str) -> list[tuple[str, str]]:
         """The splits of a document with its text in each: mostly one, with all of it."""
@@ -89,7 +89,7 @@ def splits_for(texts: Iterable[str], validation: float, test: float) -> Splits:
     return Splits(validation, test, parts_needed(found, shares))
 
 
-def parts_needed(found: Sequence[Found], shares: Mapping[str, float]) -> Parts | None:
+def parts_needed(found: Sequence[Found], shares: Mapping[str, float]) -> DocumentEnds | None:
     """The parts to hold out so that every split gets its share; None if all have enough."""
     total = sum(document.characters for document in found)
     wanted = {name: share * total for name, share in shares.items() if share > 0}
@@ -112,7 +112,7 @@ def parts_needed(found: Sequence[Found], shares: Mapping[str, float]) -> Parts |
     scale = min(1 / size, (1.0 if none_whole else 0.5) / needed)
     share = {name: characters * scale for name, characters in lacking.items()}
     ends = share.get("validation", 0.0), share.get("test", 0.0)
-    return Parts(giving[-1].number, len(giving), *ends, none_whole)
+    return DocumentEnds(giving[-1].number, len(giving), *ends, none_whole)
 
 
 def _lacking(found: Sequence[Found], wanted: Mapping[str, float]) -> dict[str, float]:

@@ -22,8 +22,8 @@ from electrify.storage.build import committed_file
 from electrify.storage.commit import checked_manifest, verify
 
 LONGEST_WORD = 200  # google-research/electra model/tokenization.py: WordpieceTokenizer
-ROLES = ("pad", "unk", "cls", "sep", "mask")
-OUR_NAMES = {role: f"[{role.upper()}]" for role in ROLES}
+SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
+OUR_NAMES = {role: f"[{role.upper()}]" for role in SPECIAL_ROLES}
 # What the roles are called where no tokenizer_config.json says so.
 USUAL_NAMES = {
     "pad": ("[PAD]", "<pad>"),
@@ -138,14 +138,14 @@ def from_vocabulary(
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
-    return finished(backend, OUR_NAMES)
+    return with_special_tokens(backend, OUR_NAMES)
 
 
-def finished(backend: Tokenizer, names: Mapping[str, str]) -> LoadedTokenizer:
+def with_special_tokens(backend: Tokenizer, names: Mapping[str, str]) -> LoadedTokenizer:
     """Check the special tokens of a backend, mark them as special and take its fingerprint."""
     missing = [
         f"{role} ({names.get(role, 'no name')})"
-        for role in ROLES
+        for role in SPECIAL_ROLES
         if role != "unk" and (role not in names or backend.token_to_id(names[role]) is None)
     ]
     if missing:
@@ -156,7 +156,7 @@ def finished(backend: Tokenizer, names: Mapping[str, str]) -> LoadedTokenizer:
         )
     names = {
         role: names[role]
-        for role in ROLES
+        for role in SPECIAL_ROLES
         if role in names and backend.token_to_id(names[role]) is not None
     }
     backend.add_special_tokens(list(names.values()))
@@ -243,7 +243,7 @@ def _from_json(path: Path, config: Mapping[str, Any]) -> LoadedTokenizer:
         raise UserError(
             f"{path} is not a tokenizer", got=str(error)[:200], fix="give a tokenizer.json"
         ) from error
-    return finished(backend, {**_usual_names(backend), **_configured_names(config)})
+    return with_special_tokens(backend, {**_usual_names(backend), **_configured_names(config)})
 
 
 def _usual_names(backend: Tokenizer) -> dict[str, str]:
@@ -255,7 +255,7 @@ def _usual_names(backend: Tokenizer) -> dict[str, str]:
 
 
 def _configured_names(config: Mapping[str, Any]) -> dict[str, str]:
-    names = {role: config.get(f"{role}_token") for role in ROLES}
+    names = {role: config.get(f"{role}_token") for role in SPECIAL_ROLES}
     return {
         role: str(name["content"] if isinstance(name, dict) else name)
         for role, name in names.items()

@@ -13,13 +13,13 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from electrify.tokens.encoder import LONGEST_REMEMBERED, MOST_WORDS
+from electrify.tokens.encoder import LONGEST_REMEMBERED, MOST_REMEMBERED
 from electrify.tokens.tokenizer import (
     LONGEST_WORD,
     OUR_NAMES,
     LoadedTokenizer,
-    finished,
     from_vocabulary,
+    with_special_tokens,
 )
 
 FIRST_MARK = 0xF0000  # private-use characters, which BERT's normalisation leaves none of
@@ -27,11 +27,11 @@ LETTERS_COVERED = 0.9999
 REPEATS_AT_ONCE, LETTERS_AT_ONCE = 1_000, 1_000_000
 SCORE_DIGITS = 6
 
-Batches = Iterable[list[str]]
+LineBatches = Iterable[list[str]]
 
 
 def train_wordpiece(
-    batches: Batches, size: int, min_frequency: int, lowercase: bool, strip_accents: bool
+    batches: LineBatches, size: int, min_frequency: int, lowercase: bool, strip_accents: bool
 ) -> LoadedTokenizer:
     """WordPiece as BERT and ELECTRA have it.
 
@@ -53,7 +53,7 @@ def train_wordpiece(
     return from_vocabulary(vocabulary, lowercase, strip_accents)
 
 
-def count_words(batches: Batches, normalizer: Any, pre_tokenizer: Any) -> Counter[str]:
+def count_words(batches: LineBatches, normalizer: Any, pre_tokenizer: Any) -> Counter[str]:
     """How often each word occurs, in the order of first occurrence."""
     words: Counter[str] = Counter()
     known: dict[str, list[str]] = {}
@@ -64,7 +64,7 @@ def count_words(batches: Batches, normalizer: Any, pre_tokenizer: Any) -> Counte
             if pieces is None:
                 cut = pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(chunk))
                 pieces = [word for word, _ in cut if len(word) <= LONGEST_WORD]
-                if len(known) < MOST_WORDS and len(chunk) <= LONGEST_REMEMBERED:
+                if len(known) < MOST_REMEMBERED and len(chunk) <= LONGEST_REMEMBERED:
                     known[chunk] = pieces
             for piece in pieces:
                 words[piece] += count
@@ -113,14 +113,14 @@ def _unmarked(token: str, letters: dict[str, str]) -> str:
     return f"##{text}" if token[0] in letters else text
 
 
-def train_bpe(batches: Batches, size: int, min_frequency: int) -> LoadedTokenizer:
+def train_bpe(batches: LineBatches, size: int, min_frequency: int) -> LoadedTokenizer:
     """Byte-level BPE as RoBERTa has it: every text has ids, none is unknown."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     backend.train_from_iterator(batches, _bpe_trainer(size, min_frequency, sorted(alphabet)))
-    return finished(backend, OUR_NAMES)
+    return with_special_tokens(backend, OUR_NAMES)
 
 
 def _bpe_trainer(size: int, min_frequency: int, alphabet: Iterable[str] = ()) -> Any:
@@ -134,7 +134,7 @@ def _bpe_trainer(size: int, min_frequency: int, alphabet: Iterable[str] = ()) ->
 
 
 def train_unigram(
-    batches: Batches, size: int, lowercase: bool, strip_accents: bool
+    batches: LineBatches, size: int, lowercase: bool, strip_accents: bool
 ) -> LoadedTokenizer:
     """Unigram as SentencePiece and ALBERT have it; not the same to the bit when trained again."""
     backend = Tokenizer(models.Unigram())
@@ -158,4 +158,4 @@ def train_unigram(
     # The library does not read every score back as it wrote it; short ones it does.
     scores = [(piece, round(score, SCORE_DIGITS)) for piece, score in model["vocab"]]
     backend.model = models.Unigram(scores, unk_id=model["unk_id"])
-    return finished(backend, OUR_NAMES)
+    return with_special_tokens(backend, OUR_NAMES)

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from electrify import config
-from electrify.corpora.document import described, read_parquet, row_groups
+from electrify.corpora.document import Document, describe_documents, read_parquet, row_groups
 from electrify.errors import UserError
 from electrify.progress import Update, progress
 from electrify.storage.build import Build
 from electrify.storage.commit import read_manifest
 from electrify.tokens import tokenizer as tokenizers_on_disk
-from electrify.tokens.encoder import Encoder
+from electrify.tokens.encoder import LineEncoder
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.tokens.trainers import train_bpe, train_unigram, train_wordpiece
 
@@ -28,7 +28,7 @@ ACCENTS_MATTER = 0.01  # share of letters that stripping accents would change
 
 
 @dataclass(frozen=True)
-class Vocabulary(config.AcceptsTextPaths):
+class MakeTokenizer(config.AcceptsTextPaths):
     """Train a tokenizer on documents, or convert one, into a folder that AutoTokenizer loads."""
 
     docs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DOCS…")]
@@ -52,13 +52,13 @@ class Vocabulary(config.AcceptsTextPaths):
     """Instead of training: a vocab.txt, a tokenizer folder or a Hub name to convert."""
 
 
-def vocabulary(settings: Vocabulary) -> LoadedTokenizer:
+def make_tokenizer(settings: MakeTokenizer) -> LoadedTokenizer:
     """Make the tokenizer's folder and return the tokenizer."""
     _check(settings)
     converted = tokenizers_on_disk.load(settings.load) if settings.load else None
     identity = {
-        "settings": _deciding(settings),
-        "inputs": [described(folder) for folder in settings.docs],
+        "settings": config.to_dict(settings, without=("docs", "out", "load")),
+        "inputs": [describe_documents(folder) for folder in settings.docs],
         "converted_sha256": converted.fingerprint if converted else None,
     }
     build = Build(settings.out, "tokenizer", identity)
@@ -73,7 +73,7 @@ def vocabulary(settings: Vocabulary) -> LoadedTokenizer:
     return made
 
 
-def _check(settings: Vocabulary) -> None:
+def _check(settings: MakeTokenizer) -> None:
     if bool(settings.docs) == bool(settings.load):
         raise UserError(
             "give documents to train on, or a tokenizer to convert with --load",
@@ -88,12 +88,7 @@ def _check(settings: Vocabulary) -> None:
         )
 
 
-def _deciding(settings: Vocabulary) -> dict[str, Any]:
-    table = config.to_dict(settings)
-    return {key: value for key, value in table.items() if key not in ("docs", "out", "load")}
-
-
-def _train(settings: Vocabulary) -> LoadedTokenizer:
+def _train(settings: MakeTokenizer) -> LoadedTokenizer:
     _warn_of_lost_accents(settings)
     size, frequency = settings.vocab_size, settings.min_frequency
     lowercase, strip_accents = not settings.cased, _strips_accents(settings)
@@ -113,19 +108,18 @@ def _train(settings: Vocabulary) -> LoadedTokenizer:
     return made
 
 
-def _strips_accents(settings: Vocabulary) -> bool:
+def _strips_accents(settings: MakeTokenizer) -> bool:
     return not (settings.cased or settings.keep_accents)
 
 
-def _batches(settings: Vocabulary, update: Update) -> Iterator[list[str]]:
+def _batches(settings: MakeTokenizer, update: Update) -> Iterator[list[str]]:
     """Lines of the documents, many at a time; of an even choice of them where there is too much."""
     manifests = [read_manifest(folder, "documents") for folder in settings.docs]
     available = sum(manifest["characters"] for manifest in manifests)
     total = sum(manifest["documents"] for manifest in manifests)
     wanted = settings.max_chars / max(1, available)
-    documents = (d for folder in settings.docs for d in read_parquet(row_groups(folder)))
     batch: list[str] = []
-    for number, document in enumerate(documents, start=1):
+    for number, document in enumerate(_documents(settings), start=1):
         if wanted >= 1 or _place(document.text) < wanted:
             batch += document.text.split("\n")
         if len(batch) >= LINES_AT_ONCE:
@@ -143,12 +137,16 @@ def _place(text: str) -> float:
     return int.from_bytes(digest.digest(), "big") / 2**64
 
 
-def _sample(settings: Vocabulary) -> list[str]:
-    documents = (d for folder in settings.docs for d in read_parquet(row_groups(folder)))
-    return [document.text[:10_000] for document in islice(documents, SAMPLE_DOCUMENTS)]
+def _documents(settings: MakeTokenizer) -> Iterator[Document]:
+    for folder in settings.docs:
+        yield from read_parquet(row_groups(folder))
 
 
-def _warn_of_lost_accents(settings: Vocabulary) -> None:
+def _sample(settings: MakeTokenizer) -> list[str]:
+    return [d.text[:10_000] for d in islice(_documents(settings), SAMPLE_DOCUMENTS)]
+
+
+def _warn_of_lost_accents(settings: MakeTokenizer) -> None:
     if settings.kind == "bpe" or not _strips_accents(settings):
         return
     share = share_with_accents(" ".join(_sample(settings)))
@@ -170,12 +168,12 @@ def share_with_accents(text: str) -> float:
     return changed / max(1, len(letters))
 
 
-def _report(settings: Vocabulary, made: LoadedTokenizer) -> None:
+def _report(settings: MakeTokenizer, made: LoadedTokenizer) -> None:
     print(f"{settings.out}: {tokenizers_on_disk.description(made)}")
     texts = _sample(settings)
     if not texts:
         return
-    lines = [ids for text in texts for ids in Encoder(made.backend).lines(text)]
+    lines = [ids for text in texts for ids in LineEncoder(made.backend).lines(text)]
     pieces = [piece for ids in lines for piece in ids]
     words = sum(len(text.split()) for text in texts)
     unknown = pieces.count(made.special.unk) if made.special.unk is not None else 0

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from string import Template
 
 from rich.console import Console
@@ -14,16 +13,16 @@ from electrify.errors import UserError
 from electrify.reports.heat import (
     Token,
     as_json,
-    asset,
-    corrupt,
+    as_percent,
+    corrupt_text,
     counted,
     detect,
     heat_html,
-    left_out,
-    percent,
-    verdict,
+    notes_on,
+    verdict_on,
 )
 from electrify.reports.options import Inspect
+from electrify.reports.page import asset
 from electrify.reports.pair import LoadedPair, load_pair
 from electrify.reports.serve import serve
 from electrify.reports.spelling import on_one_line
@@ -40,11 +39,13 @@ def inspect(settings: Inspect) -> None:
         return
     text = settings.text
     if settings.corrupt:
-        tokens = corrupt(pair, text, settings.rate, settings.seed)
+        tokens = corrupt_text(pair, text, settings.rate, settings.seed)
     else:
         tokens = detect(pair, text)
     if settings.html:
-        _write_page(settings.html, pair, text, tokens)
+        with committed(settings.html) as temporary:
+            temporary.write_text(page(pair, text, tokens), encoding="utf-8")
+        print(settings.html, file=sys.stderr)
     if settings.json:
         print(json.dumps(as_json(pair, text, tokens), ensure_ascii=False, indent=1))
     elif not settings.html:
@@ -69,14 +70,14 @@ def _check(settings: Inspect) -> None:
 
 
 def _print(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
-    for note in [*pair.notes, *left_out(pair, text)]:
+    for note in notes_on(pair, text):
         print(f"note: {visible(note)}", file=sys.stderr)
     if not tokens:
         print('no tokens: give a text, as in: electrify inspect MODEL "A text."', file=sys.stderr)
         return
     console = Console(soft_wrap=True, highlight=False)
     if not console.is_terminal or console.no_color:
-        print("\n".join(table(tokens)))
+        print("\n".join(token_rows(tokens)))
         print(pair.threshold, file=sys.stderr)
         return
     console.print(coloured(tokens))
@@ -85,14 +86,14 @@ def _print(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
         console.print(line)
 
 
-def table(tokens: Sequence[Token]) -> list[str]:
+def token_rows(tokens: Sequence[Token]) -> list[str]:
     """Lines of probability, token, what stood there, and verdict, with tabs between them."""
     rows = [
         (
             f"{token.probability:.4f}",
             on_one_line(token.text),
             on_one_line(token.original),
-            verdict(token).words,
+            verdict_on(token).words,
         )
         for token in tokens
     ]
@@ -112,46 +113,41 @@ def coloured(tokens: Sequence[Token]) -> Text:
         blend = [round(pale + (hot - pale) * warmth) for pale, hot in zip(PALE, HOT, strict=True)]
         style = f"rgb(20,20,20) on rgb({blend[0]},{blend[1]},{blend[2]})" if warmth >= FAINT else ""
         text.append(visible(token.text), f"{style} underline" if token.replaced else style)
-        text.append(verdict(token).sign, "bold")
+        text.append(verdict_on(token).sign, "bold")
     return text
 
 
 def summary(tokens: Sequence[Token]) -> list[Text]:
     """What matters, in lines: the tokens that were replaced or suspected, then the counts."""
-    notable = [token for token in tokens if verdict(token).sign]
+    notable = [token for token in tokens if verdict_on(token).sign]
     width = min(30, max([0, *(len(on_one_line(token.text)) for token in notable)]))
     lines = []
     for token in notable:
-        kind, shown = verdict(token), on_one_line(token.text)
+        kind, shown = verdict_on(token), on_one_line(token.text)
         was = f"  was “{on_one_line(token.original)}”" if token.original else ""
-        said = f"{shown:<{width}}  {percent(token.probability):>5}  {kind.words}"
+        said = f"{shown:<{width}}  {as_percent(token.probability):>5}  {kind.words}"
         lines.append(Text.assemble((f"  {kind.sign} ", "bold"), said, (was, "dim")))
     return [*lines, Text(counted(tokens), "dim")]
 
 
-def _write_page(path: Path, pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
-    with committed(path) as temporary:
-        temporary.write_text(page(pair, text, tokens), encoding="utf-8")
-    print(path, file=sys.stderr)
-
-
 def page(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> str:
     """One page that needs nothing else: no script, no network."""
-    notes = [*pair.notes, *left_out(pair, text)]
-    notable = "".join(_row(token) for token in tokens if verdict(token).sign)
+    notable = "".join(_row(token) for token in tokens if verdict_on(token).sign)
     return Template(asset("page.html")).substitute(
         style=asset("inspector.css") + asset("heat.css"),
         model=escape(visible(pair.name)),
         heat=heat_html(tokens),
         counted=escape(f"{counted(tokens)}; {pair.threshold}"),
         notable=f'<ul class="notable">{notable}</ul>' if notable else "",
-        notes="".join(f'<p class="note">{escape(visible(note))}</p>' for note in notes),
+        notes="".join(
+            f'<p class="note">{escape(visible(note))}</p>' for note in notes_on(pair, text)
+        ),
     )
 
 
 def _row(token: Token) -> str:
-    kind = verdict(token)
+    kind = verdict_on(token)
     was = f"<del>{escape(on_one_line(token.original.strip()))}</del> → " if token.original else ""
     change = was + escape(on_one_line(token.text))
-    cells = (kind.sign, change, percent(token.probability), kind.words)
+    cells = (kind.sign, change, as_percent(token.probability), kind.words)
     return f"<li>{''.join(f'<span>{cell}</span>' for cell in cells)}</li>"

@@ -1,0 +1,98 @@
+"""One protocol for every folder that a command makes: claimed, identity first, refused if other."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from electrify.errors import UserError
+from electrify.storage.commit import write_json
+from electrify.storage.folder import Claim, refuse_other
+
+
+def claim(folder: Path, **how) -> Claim:
+    return Claim(folder, identity="run.json", lock="lock", doing="testing", **how)
+
+
+def test_one_process_at_a_time(tmp_path):
+    with claim(tmp_path / "run"), pytest.raises(UserError, match="another process is testing"):
+        claim(tmp_path / "run")
+
+
+def test_a_claim_without_identity_leaves_nothing(tmp_path):
+    with claim(tmp_path / "new/run"):
+        assert (tmp_path / "new/run/lock").exists()
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "mine").mkdir()
+    with claim(tmp_path / "mine"):
+        pass
+    assert (tmp_path / "mine").is_dir()  # what was there before stays
+
+
+def test_a_claim_whose_lock_lay_deeper_leaves_nothing(tmp_path):
+    claimed = Claim(tmp_path / "a/out", ".parts/settings.json", ".parts/lock", "testing")
+    shutil.rmtree(tmp_path / "a/out/.parts")
+    claimed.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_claim_with_identity_stays_and_is_claimed_again(tmp_path):
+    run = tmp_path / "run"
+    with claim(run):
+        write_json(run / "run.json", {"seed": 1})
+    (run / "notes.txt").write_text("the user's own")
+    with claim(run):
+        pass
+    assert {path.name for path in run.iterdir()} == {"lock", "run.json", "notes.txt"}
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
+    run = tmp_path / "run"
+    (run / "tokenizer").mkdir(parents=True)
+    (run / ".run.json.77.tmp").write_text("{")
+    (run / "tokenizer/.vocab.txt.77.tmp").write_text("a")
+    with claim(run, early=("tokenizer",)):
+        assert not list(run.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "metrics.jsonl", ".thesis.tex.77.tmp"])
+def test_folders_of_others_are_not_touched(tmp_path, name):
+    (tmp_path / name).write_text("x")
+    with pytest.raises(UserError, match="holds files that are no run") as error:
+        claim(tmp_path, strange="files that are no run")
+    assert error.value.got == name
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "out").write_text("x")
+    with pytest.raises(UserError, match="is a file"):
+        claim(tmp_path / "out")
+    with pytest.raises(UserError, match="cannot be made"):
+        claim(tmp_path / "out/inside")
+
+
+def test_other_identities_are_refused_in_one_form():
+    how = {"others": "another recipe or other data", "was": "was started"}
+    refuse_other(Path("run"), {"seed": 1, "log": 2}, {"seed": 1, "log": 3}, free={"log"}, **how)
+    with pytest.raises(UserError) as error:
+        refuse_other(Path("run"), {"seed": 1}, {"seed": 2}, **how)
+    assert error.value.what == "run was started with another recipe or other data"
+    assert error.value.got == "seed: 1 there, 2 here"
+    assert error.value.fix == "use the same ones, or another --out; nothing was touched"
+
+
+def test_a_folder_made_before_something_began_says_so():
+    later = {"init_head": "heads were drawn by the seed"}
+    new = {"seed": 1, "preset": "b", "init_head": "new"}
+    with pytest.raises(UserError, match="was made before heads were drawn by the seed"):
+        refuse_other(
+            Path("job"),
+            {"seed": 1, "preset": "a"},
+            new,
+            others="other settings",
+            later=later,
+            free_later={"preset"},
+        )
+    with pytest.raises(UserError, match="was made with other settings"):
+        refuse_other(Path("job"), {"seed": 2}, new, others="other settings", later=later)
