@@ -17,13 +17,13 @@ from side_by_side import asked_for_glue, measure, report, where
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from electrify.finetuning.encoder import open_encoder
-from electrify.finetuning.glue_data import read_split
-from electrify.finetuning.head import Examples
-from electrify.finetuning.job import Job, build_model, kind_of, training_rows
+from electrify.finetuning.glue.data import read_split
+from electrify.finetuning.glue.presets import PRESETS, plan
+from electrify.finetuning.glue.problem import Job, build_model, kind_of, training_rows
+from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.heads import Examples
 from electrify.finetuning.order import Shuffled
-from electrify.finetuning.presets import PRESETS, plan
 from electrify.finetuning.rows import collating
-from electrify.finetuning.tasks import TASKS
 from electrify.recipes.schema import Optimizer
 from electrify.training.layers import layer_scale
 from electrify.training.optim import build_optimizer

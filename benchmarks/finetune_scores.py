@@ -20,13 +20,13 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-from electrify.finetuning.glue import planned
-from electrify.finetuning.glue_data import read_split
-from electrify.finetuning.job import run_job
+from electrify.finetuning.glue.command import planned
+from electrify.finetuning.glue.data import read_split
+from electrify.finetuning.glue.problem import run_job
+from electrify.finetuning.glue.results import main_score
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.metrics import scores
 from electrify.finetuning.options import Glue
-from electrify.finetuning.results import main_score
-from electrify.finetuning.tasks import TASKS
 
 BATCH, LENGTH = 32, 128
 

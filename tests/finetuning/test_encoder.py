@@ -30,7 +30,7 @@ def test_pairs_have_their_frame_and_types(encoder_folder):
 
 
 def test_special_tokens_in_a_text_are_text(encoder_folder):
-    from electrify.finetuning.squad_windows import tokens_of
+    from electrify.finetuning.squad.windows import tokens_of
     from electrify.tokens import tokenizer as tokenizers
 
     text = "kata [MASK] loso [SEP] mita"

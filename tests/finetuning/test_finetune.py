@@ -13,12 +13,12 @@ from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
 
 from electrify.cli import main
 from electrify.errors import UserError
-from electrify.finetuning import finetune as module
 from electrify.finetuning import fit as fitting
-from electrify.finetuning.finetune import best_of, finetune
 from electrify.finetuning.options import Predict
-from electrify.finetuning.own_task import Problem, unscale
-from electrify.finetuning.predict import predict
+from electrify.finetuning.own import command as module
+from electrify.finetuning.own.command import best_of, finetune
+from electrify.finetuning.own.predict import predict
+from electrify.finetuning.own.problem import Problem, unscale
 from electrify.storage.commit import read_json
 
 SAID = {

@@ -17,16 +17,16 @@ from tests.training.nursery import wait_for
 
 from electrify import cli
 from electrify.errors import UserError
-from electrify.finetuning import glue as commands
-from electrify.finetuning import glue_submit as glue_submit_module
-from electrify.finetuning import submit
-from electrify.finetuning.glue import glue, planned, task_names
-from electrify.finetuning.glue_data import read_split
-from electrify.finetuning.glue_submit import glue_submit
-from electrify.finetuning.job import build_model, load_fitted, read_outputs, run_job
+from electrify.finetuning.glue import command as commands
+from electrify.finetuning.glue import submission as submit
+from electrify.finetuning.glue import submit as glue_submit_module
+from electrify.finetuning.glue.command import glue, planned, task_names
+from electrify.finetuning.glue.data import read_split
+from electrify.finetuning.glue.problem import build_model, load_fitted, read_outputs, run_job
+from electrify.finetuning.glue.results import read_results
+from electrify.finetuning.glue.submit import glue_submit
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.options import Glue, GlueSubmit, Search
-from electrify.finetuning.results import read_results
-from electrify.finetuning.tasks import TASKS
 from electrify.storage.commit import json_bytes
 
 FAST = {"lr": 1e-3, "epochs": 6.0, "layer_decay": 1.0, "length": 32}
@@ -143,7 +143,7 @@ def test_where_the_start_has_failed_what_follows_says_so(
     encoder_folder, glue_folder, tmp_path, monkeypatch
 ):
     from electrify.errors import GuardError
-    from electrify.finetuning import job as jobs
+    from electrify.finetuning.glue import problem as jobs
 
     def broken(*arguments):
         raise GuardError("it broke", got="nan", fix="nothing")
@@ -384,7 +384,7 @@ def tried(capsys) -> dict[int, str]:
 
 
 def test_search_goes_on_with_new_trials(search_settings, capsys):
-    from electrify.finetuning.search import search
+    from electrify.finetuning.glue.search import search
 
     search(search_settings)
     first = tried(capsys)
@@ -402,7 +402,7 @@ def test_search_goes_on_with_new_trials(search_settings, capsys):
 
 
 def test_a_trial_that_was_killed_is_finished_not_lost(search_settings, capsys, monkeypatch):
-    from electrify.finetuning import search as searching
+    from electrify.finetuning.glue import search as searching
 
     monkeypatch.setattr(searching, "run_missing", lambda jobs, workers: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -413,7 +413,7 @@ def test_a_trial_that_was_killed_is_finished_not_lost(search_settings, capsys, m
 
 
 def test_search_runs_what_a_task_starts_from(search_settings, capsys):
-    from electrify.finetuning.search import search
+    from electrify.finetuning.glue.search import search
 
     search(replace(search_settings, task="rte", from_mnli="rte", trials=1))
     assert list(tried(capsys)) == [0]

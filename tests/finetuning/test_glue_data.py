@@ -4,8 +4,8 @@ import pytest
 from tests.finetuning.conftest import write_tsv
 
 from electrify.errors import UserError
-from electrify.finetuning.glue_data import check_folder, fingerprint, has_split, read_split
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue.data import check_folder, fingerprint, has_split, read_split
+from electrify.finetuning.glue.tasks import TASKS
 
 
 def test_every_split_of_every_task_is_read(glue_folder):

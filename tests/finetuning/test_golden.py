@@ -16,7 +16,7 @@ import pytest
 import torch
 from transformers import ElectraConfig, ElectraModel
 
-from electrify.finetuning.head import Classifier, Labelled, examples_of
+from electrify.finetuning.heads import Classifier, Labelled, examples_of
 from electrify.training.layers import layer_scale
 from electrify.training.optim import ElectraAdam, parameter_groups
 from electrify.training.schedule import factor

@@ -10,7 +10,7 @@ from sklearn import metrics as sklearn_metrics
 
 from electrify.errors import UserError
 from electrify.finetuning import metrics
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue.tasks import TASKS
 
 CASES = 1_000
 REFERENCES = {

@@ -24,8 +24,10 @@ from transformers.models.auto.modeling_auto import (
 
 from electrify.cli import main
 from electrify.errors import GuardError, UserError
-from electrify.finetuning import finetune, job, squad
 from electrify.finetuning.encoder import load_network, new_network
+from electrify.finetuning.glue import problem as job
+from electrify.finetuning.own import command as finetune
+from electrify.finetuning.squad import command as squad
 from electrify.models.export import own_tensors
 from electrify.models.pair import build_pair
 

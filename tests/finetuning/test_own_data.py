@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from electrify.errors import UserError
-from electrify.finetuning.own_data import (
+from electrify.finetuning.own.data import (
     Columns,
     centre_and_spread,
     class_numbers,
@@ -18,7 +18,7 @@ from electrify.finetuning.own_data import (
     scores_of,
     texts_of,
 )
-from electrify.finetuning.own_files import Table
+from electrify.finetuning.own.files import Table
 
 
 def table(header, *rows):

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from electrify.finetuning.published import PUBLISHED, TASK_NAMES, published
+from electrify.finetuning.glue.published import PUBLISHED, TASK_NAMES, published
 
 # The tables as they are printed. The model cards of lmtuners repeat those of its experiments.
 LMTUNERS_DEV = """

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from electrify.errors import DamagedError
-from electrify.finetuning.glue import best_jobs, drop_models
-from electrify.finetuning.results import (
+from electrify.finetuning.glue.command import best_jobs, drop_models
+from electrify.finetuning.glue.results import (
     Result,
     main_score,
     read_result,

@@ -11,11 +11,11 @@ from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 
 from electrify.cli import main
 from electrify.errors import UserError
-from electrify.finetuning import squad as command
 from electrify.finetuning.options import Fit, Squad
-from electrify.finetuning.squad import squad
-from electrify.finetuning.squad_data import read_questions
-from electrify.finetuning.squad_metrics import scores
+from electrify.finetuning.squad import command as command
+from electrify.finetuning.squad.command import squad
+from electrify.finetuning.squad.data import read_questions
+from electrify.finetuning.squad.metrics import scores
 from electrify.storage.commit import json_bytes
 
 BY_HEART = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")

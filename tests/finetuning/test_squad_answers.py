@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.finetuning.squad_files import question
 
-from electrify.finetuning.answers import (
+from electrify.finetuning.encoder import open_encoder
+from electrify.finetuning.squad.answers import (
     LONGEST_ANSWER,
     Answer,
     Answered,
@@ -12,8 +13,7 @@ from electrify.finetuning.answers import (
     most_context,
     n_best,
 )
-from electrify.finetuning.encoder import open_encoder
-from electrify.finetuning.squad_windows import build_windows, spans
+from electrify.finetuning.squad.windows import build_windows, spans
 
 
 def plain_most_context(windows, token):

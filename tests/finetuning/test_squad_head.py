@@ -7,9 +7,9 @@ from tests.finetuning.squad_files import question
 from torch.nn.functional import gelu, log_softmax
 
 from electrify.finetuning.encoder import open_encoder
-from electrify.finetuning.head import Examples
-from electrify.finetuning.squad_head import HEADS, HIDDEN
-from electrify.finetuning.squad_windows import build_windows
+from electrify.finetuning.heads import Examples
+from electrify.finetuning.squad.heads import HEADS, HIDDEN
+from electrify.finetuning.squad.windows import build_windows
 from electrify.models.inputs import call
 from electrify.training.layers import layer_scale
 

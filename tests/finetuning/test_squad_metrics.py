@@ -5,8 +5,8 @@ from random import Random
 import pytest
 from tests.finetuning.squad_files import question
 
-from electrify.finetuning.squad_data import Gold, Question
-from electrify.finetuning.squad_metrics import (
+from electrify.finetuning.squad.data import Gold, Question
+from electrify.finetuning.squad.metrics import (
     best_threshold,
     evaluate,
     exact,

@@ -6,10 +6,10 @@ import pytest
 
 from electrify import cli
 from electrify.errors import UserError
-from electrify.finetuning.results import Result, write_result
-from electrify.finetuning.stability import over_models
-from electrify.finetuning.stats import averaged
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue.results import Result, write_result
+from electrify.finetuning.glue.stability import over_models
+from electrify.finetuning.glue.stats import averaged
+from electrify.finetuning.glue.tasks import TASKS
 
 ALL = [task.name for task in TASKS.values() if task.averaged]
 

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats as scipy_stats
 
 from electrify.errors import UserError
-from electrify.finetuning import stats
-from electrify.finetuning.results import Result
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue import stats
+from electrify.finetuning.glue.results import Result
+from electrify.finetuning.glue.tasks import TASKS
 
 
 def runs(task, values, **fields):

@@ -6,10 +6,12 @@ import re
 
 import pytest
 
-from electrify.finetuning import glue_table, stats, table
-from electrify.finetuning.published import published
-from electrify.finetuning.results import Result
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning import table
+from electrify.finetuning.glue import stats
+from electrify.finetuning.glue import tables as glue_table
+from electrify.finetuning.glue.published import published
+from electrify.finetuning.glue.results import Result
+from electrify.finetuning.glue.tasks import TASKS
 
 
 def results(value=0.8, seeds=3, names=None, **fields):

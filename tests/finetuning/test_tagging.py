@@ -9,17 +9,17 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import encode, new_network, open_encoder
-from electrify.finetuning.head import Examples
-from electrify.finetuning.own_data import Columns
-from electrify.finetuning.own_task import Problem, fields_of, prepare, read_training
-from electrify.finetuning.sentences import (
+from electrify.finetuning.heads import Examples
+from electrify.finetuning.own.data import Columns
+from electrify.finetuning.own.problem import Problem, fields_of, prepare, read_training
+from electrify.finetuning.own.sentences import (
     Sentences,
     is_tagged,
     read_sentences,
     read_to_tag,
     tags_of,
 )
-from electrify.finetuning.tagging import (
+from electrify.finetuning.own.tagging import (
     UNTAGGED,
     Tagger,
     entity_scores,

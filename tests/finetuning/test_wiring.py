@@ -15,18 +15,18 @@ import torch
 from tests.finetuning.conftest import MARK
 
 from electrify.finetuning import fit as fitting
-from electrify.finetuning import glue as commands
-from electrify.finetuning import glue_submit as submitting
-from electrify.finetuning import job as jobs
-from electrify.finetuning import submit
-from electrify.finetuning.glue import glue
-from electrify.finetuning.glue_data import read_split
-from electrify.finetuning.glue_submit import glue_submit
-from electrify.finetuning.job import read_outputs
+from electrify.finetuning.glue import command as commands
+from electrify.finetuning.glue import problem as jobs
+from electrify.finetuning.glue import submission as submit
+from electrify.finetuning.glue import submit as submitting
+from electrify.finetuning.glue.command import glue
+from electrify.finetuning.glue.data import read_split
+from electrify.finetuning.glue.presets import PRESETS, Preset
+from electrify.finetuning.glue.problem import read_outputs
+from electrify.finetuning.glue.results import read_results
+from electrify.finetuning.glue.submit import glue_submit
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.options import Glue, GlueSubmit
-from electrify.finetuning.presets import PRESETS, Preset
-from electrify.finetuning.results import read_results
-from electrify.finetuning.tasks import TASKS
 
 LIMIT = 24
 CLASSES = [task.name for task in TASKS.values() if task.labels]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from electrify.errors import UserError
-from electrify.finetuning.head import Examples
+from electrify.finetuning.heads import Examples
 from electrify.finetuning.options import Fit
 from electrify.finetuning.order import Numbers, Shuffled, by_length
 from electrify.models.export import in_evaluation

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from electrify.errors import UserError
-from electrify.finetuning.tasks import GlueTask, Metric
+from electrify.finetuning.glue.tasks import GlueTask, Metric
 
 
 def scores(task: GlueTask, predictions: ArrayLike, labels: ArrayLike) -> dict[Metric, float]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from electrify.finetuning.encoder import Encoder, Encoding, encode
-from electrify.finetuning.head import Kind, Labelled
+from electrify.finetuning.heads import Kind, Labelled
 
 
 class Rows(NamedTuple):

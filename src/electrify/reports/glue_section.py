@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from electrify.errors import UserError
-from electrify.finetuning import glue_table as tables
-from electrify.finetuning import stats
-from electrify.finetuning.presets import aggregate_of
-from electrify.finetuning.published import published
-from electrify.finetuning.reading import Aggregate
-from electrify.finetuning.results import Result, read_results
+from electrify.finetuning.glue import stats
+from electrify.finetuning.glue import tables as tables
+from electrify.finetuning.glue.presets import aggregate_of
+from electrify.finetuning.glue.published import published
+from electrify.finetuning.glue.reading import Aggregate
+from electrify.finetuning.glue.results import Result, read_results
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.table import Cell, Table
-from electrify.finetuning.tasks import TASKS
 from electrify.reports import plots
 from electrify.reports.page import (
     Html,

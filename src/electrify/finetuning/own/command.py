@@ -30,8 +30,8 @@ from electrify.finetuning.encoder import (
 )
 from electrify.finetuning.fit import check_fit, fit, forget, outputs
 from electrify.finetuning.options import Finetune
-from electrify.finetuning.own_data import Columns
-from electrify.finetuning.own_task import (
+from electrify.finetuning.own.data import Columns
+from electrify.finetuning.own.problem import (
     AUTO,
     MODELS,
     Data,
@@ -46,7 +46,7 @@ from electrify.finetuning.own_task import (
     read_training,
     unscale,
 )
-from electrify.finetuning.tagging import has_entities, import_seqeval
+from electrify.finetuning.own.tagging import has_entities, import_seqeval
 from electrify.progress import Update, duration, progress
 from electrify.storage.build import Build, committed_file
 from electrify.storage.commit import read_json, sha256_of, write_json

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 
 from electrify import config
-from electrify.finetuning.answers import Answered, decode, n_best
 from electrify.finetuning.encoder import HEADS_DRAWN, Encoder, fingerprint, open_encoder
 from electrify.finetuning.fit import Fitted, check_fit, fit, forget, outputs
 from electrify.finetuning.options import Squad
-from electrify.finetuning.squad_data import Files, Version, find_files, read_questions, some_of
-from electrify.finetuning.squad_head import HEADS, JointSpans, SimpleSpans
-from electrify.finetuning.squad_metrics import evaluate
-from electrify.finetuning.squad_windows import Windows, build_windows
+from electrify.finetuning.squad.answers import Answered, decode, n_best
+from electrify.finetuning.squad.data import Files, Version, find_files, read_questions, some_of
+from electrify.finetuning.squad.heads import HEADS, JointSpans, SimpleSpans
+from electrify.finetuning.squad.metrics import evaluate
+from electrify.finetuning.squad.windows import Windows, build_windows
 from electrify.models.export import own_tensors
 from electrify.progress import duration, progress
 from electrify.storage.build import Build, committed_file

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from electrify.errors import UserError
-from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import fingerprint, open_encoder
-from electrify.finetuning.glue import best_jobs
-from electrify.finetuning.glue_table import beside_published
-from electrify.finetuning.job import Job, answers_of, load_fitted, predict
+from electrify.finetuning.glue import data as glue_data
+from electrify.finetuning.glue.command import best_jobs
+from electrify.finetuning.glue.presets import Plan, reading_of
+from electrify.finetuning.glue.problem import Job, answers_of, load_fitted, predict
+from electrify.finetuning.glue.published import published
+from electrify.finetuning.glue.reading import described
+from electrify.finetuning.glue.results import Result, main_score, read_results
+from electrify.finetuning.glue.submission import FILES, FILLED, pack, validate, write_files
+from electrify.finetuning.glue.tables import beside_published
+from electrify.finetuning.glue.tasks import TASKS, Submitted
 from electrify.finetuning.options import Fit, GlueSubmit
-from electrify.finetuning.presets import Plan, reading_of
-from electrify.finetuning.published import published
-from electrify.finetuning.reading import described
-from electrify.finetuning.results import Result, main_score, read_results
-from electrify.finetuning.submit import FILES, FILLED, pack, validate, write_files
 from electrify.finetuning.table import terminal
-from electrify.finetuning.tasks import TASKS, Submitted
 from electrify.progress import progress
 from electrify.storage.commit import committed, read_json
 from electrify.training.engine import Engine

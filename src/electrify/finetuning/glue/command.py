@@ -12,14 +12,12 @@ from typing import Any
 
 from electrify.config import check_least, unknown
 from electrify.errors import UserError
-from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import HEADS_DRAWN, fingerprint, open_encoder
 from electrify.finetuning.fit import forget
-from electrify.finetuning.glue_table import shown, write_tables
-from electrify.finetuning.job import Job, identified, run_job
-from electrify.finetuning.options import Glue, Tuning
-from electrify.finetuning.presets import PRESETS, plan, reading_of
-from electrify.finetuning.results import (
+from electrify.finetuning.glue import data as glue_data
+from electrify.finetuning.glue.presets import PRESETS, plan, reading_of
+from electrify.finetuning.glue.problem import Job, identified, run_job
+from electrify.finetuning.glue.results import (
     Result,
     as_table,
     main_score,
@@ -27,7 +25,9 @@ from electrify.finetuning.results import (
     read_results,
     write_result,
 )
-from electrify.finetuning.tasks import TASKS, Split
+from electrify.finetuning.glue.tables import shown, write_tables
+from electrify.finetuning.glue.tasks import TASKS, Split
+from electrify.finetuning.options import Glue, Tuning
 from electrify.jobs import available_cores, executor, in_order
 from electrify.progress import duration, progress
 from electrify.storage.commit import differences, made_before, read_json

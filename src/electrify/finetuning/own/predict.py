@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.finetuning.encoder import load_network, open_encoder
-from electrify.finetuning.finetune import cut_said, scores_said
 from electrify.finetuning.fit import outputs
-from electrify.finetuning.headers import Remembered, column_names, has_usual
 from electrify.finetuning.options import Predict
-from electrify.finetuning.own_data import Columns, find_columns, texts_of
-from electrify.finetuning.own_files import (
+from electrify.finetuning.own.command import cut_said, scores_said
+from electrify.finetuning.own.data import Columns, find_columns, texts_of
+from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
     Table,
@@ -33,7 +32,8 @@ from electrify.finetuning.own_files import (
     suffix_of,
     written,
 )
-from electrify.finetuning.own_task import (
+from electrify.finetuning.own.headers import Remembered, column_names, has_usual
+from electrify.finetuning.own.problem import (
     AUTO,
     MODELS,
     Answer,
@@ -45,7 +45,7 @@ from electrify.finetuning.own_task import (
     prepare,
     problem_of,
 )
-from electrify.finetuning.sentences import CONLL, Sentences, read_to_tag, with_column
+from electrify.finetuning.own.sentences import CONLL, Sentences, read_to_tag, with_column
 from electrify.progress import progress
 from electrify.storage.commit import TABLE, checked_json, committed, damaged
 from electrify.training.engine import Engine

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.errors import UserError
-from electrify.finetuning.headers import LABELS, TEXTS, is_number
-from electrify.finetuning.own_files import Table, as_text, fault
+from electrify.finetuning.own.files import Table, as_text, fault
+from electrify.finetuning.own.headers import LABELS, TEXTS, is_number
 
 MOST_WHOLE_CLASSES = 20
 """More different whole numbers than these are scores."""

@@ -15,14 +15,14 @@ import tyro
 
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
-from electrify.finetuning import stats
-from electrify.finetuning.compare import unlike
-from electrify.finetuning.presets import average_of
-from electrify.finetuning.published import STABILITY, TASK_NAMES
-from electrify.finetuning.reading import AverageName
-from electrify.finetuning.results import Result, read_results
+from electrify.finetuning.glue import stats
+from electrify.finetuning.glue.compare import unlike
+from electrify.finetuning.glue.presets import average_of
+from electrify.finetuning.glue.published import STABILITY, TASK_NAMES
+from electrify.finetuning.glue.reading import AverageName
+from electrify.finetuning.glue.results import Result, read_results
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.table import NOTHING, Cell, Notes, Table, terminal
-from electrify.finetuning.tasks import TASKS
 from electrify.storage.commit import read_json
 
 

@@ -8,9 +8,9 @@ import tyro
 
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
-from electrify.finetuning.glue_table import comparison
-from electrify.finetuning.results import read_results
-from electrify.finetuning.stats import compare as compared
+from electrify.finetuning.glue.results import read_results
+from electrify.finetuning.glue.stats import compare as compared
+from electrify.finetuning.glue.tables import comparison
 from electrify.storage.commit import differences, read_json
 
 

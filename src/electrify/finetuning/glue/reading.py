@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from electrify.finetuning.tasks import GlueTask, Metric, Split
+from electrify.finetuning.glue.tasks import GlueTask, Metric, Split
 
 Aggregate = Literal["mean", "median", "best"]
 """Of the scores of a task's seeds."""
@@ -40,7 +40,7 @@ MNLI matched and mismatched (lmtuners); the mean of all metrics (the GLUE server
 def described(reading: Reading) -> str:
     """Name the metrics of a reading, and both halves of a development set if it has both.
 
-    >>> from electrify.finetuning.tasks import TASKS
+    >>> from electrify.finetuning.glue.tasks import TASKS
     >>> described(AVERAGES["seed-003 style"](TASKS["mnli"]))
     'accuracy, mean of matched and mismatched'
     """

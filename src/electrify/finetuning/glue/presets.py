@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from electrify.finetuning.glue.reading import AVERAGES, Aggregate, AverageName, Reading
+from electrify.finetuning.glue.tasks import GlueTask
 from electrify.finetuning.options import Fit, HeadKind, InitHead, Reduction
-from electrify.finetuning.reading import AVERAGES, Aggregate, AverageName, Reading
-from electrify.finetuning.tasks import GlueTask
 
 Size = Literal["small", "base", "large"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.errors import UserError
-from electrify.finetuning.own_data import Columns, in_order
-from electrify.finetuning.own_files import (
+from electrify.finetuning.own.data import Columns, in_order
+from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
     Table,

@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from electrify.errors import UserError
-from electrify.finetuning.glue import (
+from electrify.finetuning.glue.command import (
     check_settings,
     drop_models,
     planned,
     run_missing,
     task_names,
 )
+from electrify.finetuning.glue.results import Result, as_table, read_results
+from electrify.finetuning.glue.stats import marked, summarise
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.options import Probe
-from electrify.finetuning.results import Result, as_table, read_results
-from electrify.finetuning.stats import marked, summarise
-from electrify.finetuning.tasks import TASKS
 from electrify.models.export import encoder_folder
 from electrify.storage.commit import committed
 from electrify.storage.lock import hold

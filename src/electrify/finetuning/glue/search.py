@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from electrify.errors import UserError
-from electrify.finetuning.glue import (
+from electrify.finetuning.glue.command import (
     check_settings,
     planned,
     run_missing,
     task_names,
 )
+from electrify.finetuning.glue.results import main_score, read_result
 from electrify.finetuning.options import Search
-from electrify.finetuning.results import main_score, read_result
 from electrify.progress import progress
 from electrify.storage.commit import differences
 from electrify.storage.lock import hold

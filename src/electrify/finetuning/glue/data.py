@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.errors import UserError
-from electrify.finetuning.tasks import GlueTask, Split
+from electrify.finetuning.glue.tasks import GlueTask, Split
 
 MOST_MALFORMED = 0.1
 UNLABELLED = "-1"

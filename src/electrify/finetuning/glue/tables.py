@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from electrify.finetuning import stats
-from electrify.finetuning.presets import aggregate_of, average_of, reading_of
-from electrify.finetuning.published import TASK_NAMES, Published, published
-from electrify.finetuning.reading import AVERAGES, Aggregate, described
-from electrify.finetuning.results import Result
-from electrify.finetuning.stats import Difference
+from electrify.finetuning.glue import stats
+from electrify.finetuning.glue.presets import aggregate_of, average_of, reading_of
+from electrify.finetuning.glue.published import TASK_NAMES, Published, published
+from electrify.finetuning.glue.reading import AVERAGES, Aggregate, described
+from electrify.finetuning.glue.results import Result
+from electrify.finetuning.glue.stats import Difference
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.table import NOTHING, WRITERS, Cell, Notes, Table, percent, terminal
-from electrify.finetuning.tasks import TASKS
 from electrify.storage.commit import committed
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from electrify.finetuning.squad_windows import Window, Windows
+from electrify.finetuning.squad.windows import Window, Windows
 
 BEST = 20
 LONGEST_ANSWER = 30

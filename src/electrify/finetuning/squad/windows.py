@@ -20,8 +20,8 @@ from torch import Tensor
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder
 from electrify.finetuning.rows import padded
-from electrify.finetuning.squad_data import Placed, Question, placed
-from electrify.finetuning.squad_metrics import normalised
+from electrify.finetuning.squad.data import Placed, Question, placed
+from electrify.finetuning.squad.metrics import normalised
 
 LONGEST_QUESTION = 64
 MOST_MISSES = 0.5

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from electrify.errors import UserError
-from electrify.finetuning.tasks import SCORE_RANGE, TASKS, GlueTask
+from electrify.finetuning.glue.tasks import SCORE_RANGE, TASKS, GlueTask
 from electrify.storage.commit import committed
 
 TAB, CR = "\t", "\r"

@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from electrify.errors import GuardError
-from electrify.finetuning import glue_data
 from electrify.finetuning.encoder import (
     Encoder,
     load_body,
@@ -27,13 +26,14 @@ from electrify.finetuning.encoder import (
     open_encoder,
 )
 from electrify.finetuning.fit import fit, forget, outputs
-from electrify.finetuning.glue_data import Examples, read_split
-from electrify.finetuning.head import Classifier, Head, Kind, OwnHead
+from electrify.finetuning.glue import data as glue_data
+from electrify.finetuning.glue.data import Examples, read_split
+from electrify.finetuning.glue.presets import Plan
+from electrify.finetuning.glue.results import Result, write_result
+from electrify.finetuning.glue.tasks import TASKS, GlueTask, Split
+from electrify.finetuning.heads import Classifier, Head, Kind, OwnHead
 from electrify.finetuning.metrics import scores
-from electrify.finetuning.presets import Plan
-from electrify.finetuning.results import Result, write_result
 from electrify.finetuning.rows import Rows, collating, rows_of
-from electrify.finetuning.tasks import TASKS, GlueTask, Split
 from electrify.storage.commit import committed, write_json
 from electrify.training.state import load_model, model_tensors
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from electrify.corpora.archive import COMPRESSED, Truncated, read_blocks
 from electrify.errors import UserError
-from electrify.finetuning.headers import NOTHING, Remembered, column_names, lacks_header
+from electrify.finetuning.own.headers import NOTHING, Remembered, column_names, lacks_header
 
 MOST_CHARACTERS = 100_000
 """In one cell: more is most often a quotation mark that was never closed."""

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoding
-from electrify.finetuning.head import Examples
-from electrify.finetuning.own_data import unknown_label
+from electrify.finetuning.heads import Examples
+from electrify.finetuning.own.data import unknown_label
+from electrify.finetuning.own.sentences import OUTSIDE, Sentences, need_tags
 from electrify.finetuning.rows import Rows, collating
-from electrify.finetuning.sentences import OUTSIDE, Sentences, need_tags
 from electrify.models.inputs import call
 
 UNTAGGED = -100

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from electrify.errors import DamagedError
-from electrify.finetuning.presets import reading_of
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue.presets import reading_of
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.storage.commit import defined, read_json, write_json
 
 

@@ -15,9 +15,9 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, encode
 from electrify.finetuning.fit import Collate
-from electrify.finetuning.head import OwnHead
+from electrify.finetuning.heads import OwnHead
 from electrify.finetuning.metrics import accuracy, f1, mcc, pearson, spearman
-from electrify.finetuning.own_data import (
+from electrify.finetuning.own.data import (
     Columns,
     Texts,
     centre_and_spread,
@@ -29,9 +29,8 @@ from electrify.finetuning.own_data import (
     scores_of,
     texts_of,
 )
-from electrify.finetuning.own_files import read_table, read_text
-from electrify.finetuning.rows import as_rows, collating
-from electrify.finetuning.sentences import (
+from electrify.finetuning.own.files import read_table, read_text
+from electrify.finetuning.own.sentences import (
     OUTSIDE,
     Sentences,
     is_tagged,
@@ -39,7 +38,7 @@ from electrify.finetuning.sentences import (
     read_sentences,
     tags_of,
 )
-from electrify.finetuning.tagging import (
+from electrify.finetuning.own.tagging import (
     Tagger,
     entity_scores,
     first_tokens,
@@ -47,6 +46,7 @@ from electrify.finetuning.tagging import (
     tag_collating,
     tag_numbers,
 )
+from electrify.finetuning.rows import as_rows, collating
 
 Kind = Literal["classes", "score", "tags"]
 Data = Texts | Sentences

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.errors import UserError
-from electrify.finetuning.presets import average_of
-from electrify.finetuning.reading import AVERAGES, Aggregate, AverageName, Reading
-from electrify.finetuning.results import Result
-from electrify.finetuning.tasks import TASKS, GlueTask
+from electrify.finetuning.glue.presets import average_of
+from electrify.finetuning.glue.reading import AVERAGES, Aggregate, AverageName, Reading
+from electrify.finetuning.glue.results import Result
+from electrify.finetuning.glue.tasks import TASKS, GlueTask
 
 Scores = NDArray[np.float64]
 

@@ -19,8 +19,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from transformers import AutoModelForQuestionAnswering
 
 from electrify.finetuning.encoder import Encoder, load_body, new_network
-from electrify.finetuning.head import Examples
-from electrify.finetuning.squad_windows import Asked
+from electrify.finetuning.heads import Examples
+from electrify.finetuning.squad.windows import Asked
 from electrify.models.inputs import call
 
 BEAM = 20

@@ -7,7 +7,7 @@ are Matthews correlation, Spearman's for STS-B and accuracy elsewhere unless a n
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue.tasks import TASKS
 
 TASK_NAMES = tuple(task.name for task in TASKS.values() if task.averaged)
 
