@@ -1,5 +1,8 @@
 """What every bad input ends in: an error that says what is wrong, what we got, and what to do."""
 
+from importlib import import_module
+from typing import Any
+
 EXIT_USER = 2
 EXIT_DAMAGED = 3
 EXIT_GUARD = 4
@@ -40,6 +43,26 @@ class GuardError(UserError):
     """Training was stopped because its numbers went bad. Exit code 4."""
 
     exit_code = EXIT_GUARD
+
+
+def needs(module: str, *, extra: str, why: str = "") -> Any:
+    """Import an optional module, or say which extra of electrify installs it.
+
+    >>> needs("no_such_package", extra="data", why="reading Parquet")
+    Traceback (most recent call last):
+    electrify.errors.UserError: reading Parquet needs no_such_package, which is not installed
+      got: No module named 'no_such_package'
+      fix: pip install "electrify[data]"
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise UserError(
+            (f"{why} needs {package}, which" if why else package) + " is not installed",
+            got=str(error),
+            fix=f'pip install "electrify[{extra}]"',
+        ) from error
 
 
 def _rebuild(kind: type[UserError], what: str, got: str, fix: str) -> UserError:
