@@ -7,11 +7,11 @@ import re
 import pytest
 
 from electrify.finetuning import table
-from electrify.finetuning.glue import stats
+from electrify.finetuning.glue import results as stats
 from electrify.finetuning.glue import tables as glue_table
 from electrify.finetuning.glue.published import published
-from electrify.finetuning.glue.results import Result
 from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.results import Result
 
 
 def results(value=0.8, seeds=3, names=None, **fields):

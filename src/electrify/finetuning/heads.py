@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from electrify.finetuning.options import Reduction
 from electrify.models.inputs import call
 
-Kind = Literal["classes", "score"]
+LabelKind = Literal["classes", "score"]
 
 
 class Labelled(NamedTuple):
@@ -47,10 +47,39 @@ def examples_of(batch: Labelled) -> Examples:
     return Examples(float(batch.weights_B.sum()))
 
 
+class OnNetwork(nn.Module):
+    """What learns is a network of transformers with the head it comes with."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network, self.config = network, network.config
+        self.base_model_prefix = f"network.{network.base_model_prefix}"
+
+
+class OnBody(nn.Module):
+    """What learns is a base model of transformers under layers of our own.
+
+    The base model is best without a pooler, which would never be trained.
+    """
+
+    base_model_prefix = "body"  # so that `layers.layer_scale` finds it, as in transformers' models
+
+    def __init__(self, body: Any) -> None:
+        super().__init__()
+        self.body, self.config = body, body.config
+
+    def draw(self, seed: int, *layers: nn.Linear) -> None:
+        """Initialise layers as officially: Glorot uniform, without bias."""
+        generator = torch.Generator().manual_seed(seed)
+        for layer in layers:
+            nn.init.xavier_uniform_(layer.weight, generator=generator)
+            nn.init.zeros_(layer.bias)
+
+
 class Head(nn.Module):
     """What both kinds of heads share: from the logits of each row to this batch's loss."""
 
-    kind: Kind
+    kind: LabelKind
     reduction: Reduction
 
     def forward(self, batch: Labelled, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
@@ -71,31 +100,23 @@ class Head(nn.Module):
         raise TypeError("Classifier and OwnHead say how")
 
 
-class Classifier(Head):
-    """An encoder with the official head of `outputs` numbers; a score has one.
-
-    `body` is a base model of transformers, best without a pooler, which would never be trained.
-    """
-
-    base_model_prefix = "body"  # so that `layers.layer_scale` finds it, as in transformers' models
+class Classifier(OnBody, Head):
+    """An encoder with the official head of `outputs` numbers; a score has one."""
 
     def __init__(
         self,
         body: Any,
         outputs: int,
-        kind: Kind,
+        kind: LabelKind,
         reduction: Reduction,
         dropout: float = 0.1,
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        self.body, self.config = body, body.config
+        super().__init__(body)
         self.kind, self.reduction = kind, reduction
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(body.config.hidden_size, outputs)
-        draw = torch.Generator().manual_seed(seed)
-        nn.init.xavier_uniform_(self.classifier.weight, generator=draw)
-        nn.init.zeros_(self.classifier.bias)
+        self.draw(seed, self.classifier)
 
     def logits(self, batch: Labelled) -> Tensor:
         """What the head says of each row, in float32."""
@@ -104,13 +125,11 @@ class Classifier(Head):
         return logits_BC.float()
 
 
-class OwnHead(Head):
+class OwnHead(OnNetwork, Head):
     """A network of transformers' sequence-classification classes, with the head it comes with."""
 
-    def __init__(self, network: Any, kind: Kind, reduction: Reduction) -> None:
-        super().__init__()
-        self.network, self.config = network, network.config
-        self.base_model_prefix = f"network.{network.base_model_prefix}"
+    def __init__(self, network: Any, kind: LabelKind, reduction: Reduction = "mean") -> None:
+        super().__init__(network)
         self.kind, self.reduction = kind, reduction
 
     def logits(self, batch: Labelled) -> Tensor:

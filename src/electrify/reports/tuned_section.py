@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electrify.finetuning.glue.stats import bounds, bounds_are
+from electrify.finetuning.stats import bounds, bounds_are
 from electrify.reports import plots
 from electrify.reports.page import Html, Key, Section, figure, name, paragraph, table, text
 from electrify.reports.plots import Dots, in_percent

@@ -8,8 +8,8 @@ import tyro
 
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
+from electrify.finetuning.glue.results import compare as compared
 from electrify.finetuning.glue.results import read_results
-from electrify.finetuning.glue.stats import compare as compared
 from electrify.finetuning.glue.tables import comparison
 from electrify.storage.commit import differences, read_json
 

@@ -6,19 +6,18 @@ the right file.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electrify.errors import UserError
+from electrify.errors import UserError, needs
 from electrify.finetuning.glue.tasks import GlueTask, Split
 
 MOST_MALFORMED = 0.1
-UNLABELLED = "-1"
 HUB_NAME = "nyu-mll/glue"
 
 
-class Examples(NamedTuple):
+class GlueExamples(NamedTuple):
     """The examples of one split."""
 
     first: list[str]
@@ -33,21 +32,57 @@ class Examples(NamedTuple):
     def __len__(self) -> int:
         return len(self.first)
 
+    def first_rows(self, count: int) -> "GlueExamples":
+        """The first so many; 0: all."""
+        end = count or None
+        second = self.second[:end] if self.second is not None else None
+        texts = self.first[:end], second
+        return GlueExamples(*texts, self.labels[:end], self.malformed, self.source)
 
-def read_split(folder: Path, task: GlueTask, split: Split) -> Examples:
+
+def read_split(folder: Path, task: GlueTask, split: Split) -> GlueExamples:
     """A split of a task; an absent file is an error that says where it was looked for."""
-    hub = _hub_folder(folder, task, split)
-    if hub is not None:
-        return _read_hub(hub, task, split)
-    path = _tsv_path(folder, task, split)
-    return _read_tsv(path, task, labelled=not split.startswith(("test", "ax")))
+    labelled = not split.startswith(("test", "ax"))
+    files = _hub_files(folder, task, split) or [_tsv_path(folder, task, split)]
+    try:
+        data = b"".join(path.read_bytes() for path in files)
+    except OSError as error:
+        raise UserError(
+            f"{task.title} lacks a file",
+            got=f"{files[0]}: {error.strerror}",
+            fix="give --data the GLUE folder, or leave the task out of --tasks",
+        ) from error
+    source = f"{files[0].name} {hashlib.sha256(data).hexdigest()[:16]}"
+    if files[0].suffix == ".parquet":
+        return _examples(files[0], source, _hub_rows(files, task), labelled)
+    return _examples(files[0], source, _tsv_rows(files[0], data, task, labelled), labelled)
+
+
+Row = tuple[Sequence[str | None], float | None]
+"""Its texts and its label, as far as the file has them."""
+
+
+def _examples(path: Path, source: str, rows: Iterable[Row], labelled: bool) -> GlueExamples:
+    texts: list[Sequence[Any]] = []
+    labels: list[float] = []
+    malformed = 0
+    for some, value in rows:
+        if any(text is None for text in some) or (labelled and value is None):
+            malformed += 1
+            continue
+        texts.append(some)
+        if labelled and value is not None:
+            labels.append(value)
+    _check_enough(path, len(texts), malformed)
+    first, *second = ([*column] for column in zip(*texts, strict=True))
+    return GlueExamples(first, second[0] if second else None, labels, malformed, source)
 
 
 def has_split(folder: Path, task: GlueTask, split: Split) -> bool:
     """Whether a split is there."""
     if split not in task.files:
         return False
-    return _hub_folder(folder, task, split) is not None or _tsv_path(folder, task, split).is_file()
+    return bool(_hub_files(folder, task, split)) or _tsv_path(folder, task, split).is_file()
 
 
 def check_folder(folder: Path) -> None:
@@ -61,41 +96,28 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def fingerprint(folder: Path, task: GlueTask) -> dict[str, str]:
+def data_fingerprint(folder: Path, task: GlueTask) -> dict[str, str]:
     """What identifies the files a task is trained and measured on."""
     splits: tuple[Split, ...] = ("train", "dev", "dev_mismatched")
     found: dict[str, str] = {}
     for split in splits:
-        if not has_split(folder, task, split):
-            continue
-        hub = _hub_folder(folder, task, split)
-        files = hub if hub is not None else [_tsv_path(folder, task, split)]
-        digest = hashlib.sha256(b"".join(path.read_bytes() for path in files))
-        found[split] = digest.hexdigest()[:16]
+        if has_split(folder, task, split):
+            files = _hub_files(folder, task, split) or [_tsv_path(folder, task, split)]
+            digest = hashlib.sha256(b"".join(path.read_bytes() for path in files))
+            found[split] = digest.hexdigest()[:16]
     return found
 
 
 def _tsv_path(folder: Path, task: GlueTask, split: Split) -> Path:
-    base = folder / task.folder
+    base = folder / task.title
     if not base.is_dir():  # copies differ in case
-        alike = [p for p in folder.iterdir() if p.name.lower() == task.folder.lower()]
+        alike = [p for p in folder.iterdir() if p.name.lower() == task.title.lower()]
         base = alike[0] if alike else base
-    return (
-        (base / task.files[split]).resolve()
-        if ".." in task.files[split]
-        else (base / task.files[split])
-    )
+    path = base / task.files[split]
+    return path.resolve() if ".." in task.files[split] else path
 
 
-def _read_tsv(path: Path, task: GlueTask, labelled: bool) -> Examples:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"{task.title} lacks a file",
-            got=f"{path}: {error.strerror}",
-            fix="give --data the GLUE folder, or leave the task out of --tasks",
-        ) from error
+def _tsv_rows(path: Path, data: bytes, task: GlueTask, labelled: bool) -> Iterator[Row]:
     try:
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -107,24 +129,12 @@ def _read_tsv(path: Path, task: GlueTask, labelled: bool) -> Examples:
     if rows and rows[-1] == [""]:
         rows.pop()
     columns, label, start = _columns(path, rows, task, labelled)
-    first: list[str] = []
-    second: list[str] = []
-    labels: list[float] = []
-    malformed = 0
     last = max(*columns, label if labelled else 0)
     for row in rows[start:]:
-        value = _number(task, row[label]) if labelled and len(row) > last else None
-        if len(row) <= last or (labelled and value is None):
-            malformed += 1
-            continue
-        texts = [row[column] for column in columns]
-        first.append(texts[0])
-        second += texts[1:]
-        if value is not None:
-            labels.append(value)
-    _check_enough(path, len(first), malformed)
-    source = f"{path.name} {hashlib.sha256(data).hexdigest()[:16]}"
-    return Examples(first, second if len(columns) > 1 else None, labels, malformed, source)
+        if len(row) <= last:
+            yield [None], None
+        else:
+            yield [row[column] for column in columns], _number(task, row[label])
 
 
 def _columns(
@@ -155,15 +165,15 @@ def _columns(
     )
 
 
-def _number(task: GlueTask, text: str) -> float | None:
+def _number(task: GlueTask, text: Any) -> float | None:
     """A label as a number; None if it is none of this task's."""
     if task.labels:
         return float(task.labels.index(text)) if text in task.labels else None
     try:
         score = float(text)
-    except ValueError:
+    except (TypeError, ValueError):
         return None
-    return score if 0.0 <= score <= 5.0 else None
+    return score if task.score_range[0] <= score <= task.score_range[1] else None
 
 
 def _check_enough(path: Path, good: int, malformed: int) -> None:
@@ -179,63 +189,20 @@ def _check_enough(path: Path, good: int, malformed: int) -> None:
         )
 
 
-def _hub_folder(folder: Path, task: GlueTask, split: Split) -> list[Path] | None:
+def _hub_files(folder: Path, task: GlueTask, split: Split) -> list[Path]:
     """The Parquet files of a split in a copy of the Hub's data set, if that is what this is."""
-    config = "ax" if split == "ax" else task.hub.config
-    name = HUB_SPLITS.get((task.name, split), HUB_SPLITS.get(("", split), split))
-    found = sorted((folder / config).glob(f"{name}-*.parquet"))
-    return found or None
+    config = "ax" if split == "ax" else task.name
+    name = task.hub.splits.get(split) or {"dev": "validation", "ax": "test"}.get(split, split)
+    return sorted((folder / config).glob(f"{name}-*.parquet"))
 
 
-HUB_SPLITS: dict[tuple[str, str], str] = {
-    ("", "dev"): "validation",
-    ("", "ax"): "test",
-    ("mnli", "dev"): "validation_matched",
-    ("mnli", "dev_mismatched"): "validation_mismatched",
-    ("mnli", "test"): "test_matched",
-    ("mnli", "test_mismatched"): "test_mismatched",
-}
-
-
-def _read_hub(files: Sequence[Path], task: GlueTask, split: Split) -> Examples:
-    first: list[str] = []
-    second: list[str] = []
-    labels: list[float] = []
-    malformed = 0
-    labelled = not split.startswith(("test", "ax"))
-    for row in _parquet_rows(files, (*task.hub.texts, "label")):
-        *texts, label = row
-        value = _hub_number(task, label) if labelled else 0.0
-        if any(text is None for text in texts) or value is None:
-            malformed += 1
-            continue
-        first.append(texts[0])
-        second += texts[1:]
-        if labelled:
-            labels.append(value)
-    _check_enough(files[0], len(first), malformed)
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-    pair = second if len(task.hub.texts) > 1 else None
-    return Examples(first, pair, labels, malformed, f"{files[0].name} {digest[:16]}")
-
-
-def _hub_number(task: GlueTask, label: Any) -> float | None:
-    if label is None or (task.labels and not 0 <= label < len(task.hub.labels)):
-        return None
-    if not task.labels:
-        return float(label)
-    return float(task.labels.index(task.hub.labels[label]))
-
-
-def _parquet_rows(files: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise UserError(
-            "the Hub's copy of GLUE is Parquet, which needs pyarrow",
-            got=str(error),
-            fix='pip install "electrify[data]"',
-        ) from error
+def _hub_rows(files: Sequence[Path], task: GlueTask) -> Iterator[Row]:
+    parquet = needs("pyarrow.parquet", extra="data", why="reading the Hub's copy of GLUE")
+    names, words = task.hub.texts or task.texts, task.hub.labels or task.labels
     for path in files:
-        table = parquet.read_table(path, columns=list(columns))
-        yield from zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+        table = parquet.read_table(path, columns=[*names, "label"])
+        columns = (table.column(name).to_pylist() for name in (*names, "label"))
+        for *texts, label in zip(*columns, strict=True):
+            if words:
+                label = words[label] if label is not None and 0 <= label < len(words) else None
+            yield texts, _number(task, label)

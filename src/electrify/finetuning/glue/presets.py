@@ -1,19 +1,63 @@
 """Known ways to fine-tune on GLUE, each a row with a name that every result carries.
 
+A preset also says which scores of a run are its score: papers differ in metrics and in the halves
+of MNLI.
+
 Sizes are told apart by width, as ELECTRA's own settings are: small up to 384, large from 1,024.
 Sources: the paper's appendix; google-research/electra configure_finetuning.py; the experiments of
 lmtuners (seed-003) and electra_pytorch (seed-004).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from electrify.finetuning.glue.reading import AVERAGES, Aggregate, AverageName, Reading
-from electrify.finetuning.glue.tasks import GlueTask
+from electrify.finetuning.glue.tasks import GlueTask, Split
+from electrify.finetuning.metrics import Metric
 from electrify.finetuning.options import Fit, HeadKind, InitHead, Reduction
+from electrify.finetuning.stats import Aggregate
 
 Size = Literal["small", "base", "large"]
+AverageName = Literal["average", "seed-003 style", "GLUE"]
+Reading = tuple[tuple[Split, Metric], ...]
+"""The scores of a run whose mean is its score."""
+
+
+def _first(task: GlueTask) -> Reading:
+    return (("dev", task.metrics[0]),)
+
+
+def _first_of_both(task: GlueTask) -> Reading:
+    return tuple((split, task.metrics[0]) for split in _dev_splits(task))
+
+
+def _all_of_both(task: GlueTask) -> Reading:
+    return tuple((split, metric) for split in _dev_splits(task) for metric in task.metrics)
+
+
+def _dev_splits(task: GlueTask) -> list[Split]:
+    return [split for split in task.files if split.startswith("dev")]
+
+
+AVERAGES: dict[AverageName, Callable[[GlueTask], Reading]] = {
+    "average": _first,
+    "seed-003 style": _first_of_both,
+    "GLUE": _all_of_both,
+}
+"""How a task's score is read for each average: the first metric, MNLI matched; the first metric,
+MNLI matched and mismatched (lmtuners); the mean of all metrics (the GLUE server). None has WNLI."""
+
+
+def described(reading: Reading) -> str:
+    """Name the metrics of a reading, and both halves of a development set if it has both.
+
+    >>> from electrify.finetuning.glue.tasks import TASKS
+    >>> described(AVERAGES["seed-003 style"](TASKS["mnli"]))
+    'accuracy, mean of matched and mismatched'
+    """
+    metrics = " and ".join(dict.fromkeys(metric for _, metric in reading))
+    both = len({split for split, _ in reading}) > 1
+    return f"{metrics}, mean of matched and mismatched" if both else metrics
 
 
 def size_of(width: int) -> Size:
@@ -41,8 +85,8 @@ class Preset:
     decays: Mapping[Size, float] = field(
         default_factory=lambda: {"small": 0.8, "base": 0.8, "large": 0.9}
     )
-    score_scale: float = 5.0
-    """Scores are divided by this to be learned."""
+    scaled: bool = True
+    """Whether scores are divided by the upper end of their range to be learned."""
     doubled: bool = True
     """Whether MRPC and STS-B are seen in both orders."""
     chains: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +95,7 @@ class Preset:
     """Rates of single tasks in place of the size's."""
     task_epochs: Mapping[str, float] = field(default_factory=dict)
     """Epochs of single tasks in place of the table's."""
-    average: AverageName = "average of 8 tasks"
+    average: AverageName = "average"
     """How the score of a run is read, in its cell and when the best run is chosen."""
 
 
@@ -83,7 +127,7 @@ PRESETS = {
         fit=Fit(optimizer="adamw", schedule="linear", layers="intended"),
         head="own",
         decays=_NO_DECAY,
-        score_scale=1.0,
+        scaled=False,
         doubled=False,
         chains={"rte": "mnli", "stsb": "mnli"},
         task_rates={"rte": 2e-5},
@@ -95,7 +139,7 @@ PRESETS = {
         aggregate="mean",
         rates=_PAPER_RATES,
         fit=Fit(weight_decay=0.0, layers="official"),
-        score_scale=1.0,
+        scaled=False,
     ),
 }
 
@@ -118,7 +162,7 @@ def average_of(labels: Iterable[str]) -> AverageName:
     """Return the average that all presets agree on; if they do not, the usual one."""
     names = {known.average if (known := preset_of(label)) else None for label in labels}
     only = names.pop() if len(names) == 1 else None
-    return only or "average of 8 tasks"
+    return only or "average"
 
 
 def aggregate_of(labels: Iterable[str]) -> Aggregate:
@@ -165,6 +209,6 @@ def plan(
         head or preset.head,
         preset.reduction,
         length,
-        preset.score_scale,
+        task.score_range[1] if preset.scaled else 1.0,
         preset.doubled and task.symmetric,
     )

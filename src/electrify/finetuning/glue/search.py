@@ -7,15 +7,11 @@ development examples, so the best of many trials is somewhat too good: confirm i
 from dataclasses import replace
 from typing import Any
 
-from electrify.errors import UserError
-from electrify.finetuning.glue.command import (
-    check_settings,
-    planned,
-    run_missing,
-    task_names,
-)
-from electrify.finetuning.glue.results import main_score, read_result
+from electrify.errors import UserError, needs
+from electrify.finetuning.glue.command import check_settings, planned, run_missing, task_names
+from electrify.finetuning.glue.results import main_score
 from electrify.finetuning.options import Search
+from electrify.finetuning.results import read_result
 from electrify.progress import progress
 from electrify.storage.commit import differences
 from electrify.storage.lock import hold
@@ -83,12 +79,7 @@ def _begun_before(optuna: Any, study: Any) -> Any:
 
 
 def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise UserError(
-            "searching needs optuna", got=str(error), fix='pip install "electrify[finetune]"'
-        ) from error
+    optuna = needs("optuna", extra="finetune", why="searching")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -99,7 +90,7 @@ def _study(optuna: Any, settings: Search, name: str) -> Any:
     from optuna.storages.journal import JournalFileBackend
 
     *_, job = planned(settings, settings.model, [name], [0])
-    same = dict(job.identity)
+    same = dict(job.problem.identity)
     study = optuna.create_study(
         study_name=name,
         storage=JournalStorage(JournalFileBackend(str(settings.out / "study.journal"))),

@@ -15,13 +15,13 @@ import tyro
 
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
-from electrify.finetuning.glue import stats
 from electrify.finetuning.glue.compare import unlike
-from electrify.finetuning.glue.presets import average_of
-from electrify.finetuning.glue.published import STABILITY, TASK_NAMES
-from electrify.finetuning.glue.reading import AverageName
-from electrify.finetuning.glue.results import Result, read_results
-from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.glue.presets import AverageName, average_of
+from electrify.finetuning.glue.published import STABILITY
+from electrify.finetuning.glue.results import marked, read_results, summarise
+from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
+from electrify.finetuning.results import Result
+from electrify.finetuning.stats import deviation
 from electrify.finetuning.table import NOTHING, Cell, Notes, Table, terminal
 from electrify.storage.commit import read_json
 
@@ -104,12 +104,12 @@ def over_models(models: Mapping[str, Sequence[Result]]) -> AcrossModels:
     """The best run of each task of each model, and their spread; all must have the same tasks."""
     average = average_of(result.preset for results in models.values() for result in results)
     scores = [_score(name, results, average) for name, results in models.items()]
-    tasks = [name for name in TASK_NAMES if any(name in score.best for score in scores)]
+    tasks = [name for name in averaged_tasks() if any(name in score.best for score in scores)]
     if not tasks:
         raise UserError(
             "no task with a score that counts",
             got=", ".join(models),
-            fix=f"run electrify glue with some of {', '.join(TASK_NAMES)}",
+            fix=f"run electrify glue with some of {', '.join(averaged_tasks())}",
         )
     if lacking := {
         score.name: lacks
@@ -130,13 +130,13 @@ def over_models(models: Mapping[str, Sequence[Result]]) -> AcrossModels:
 
 
 def _score(name: str, results: Sequence[Result], average: AverageName) -> ModelScore:
-    summaries = {task: stats.summarise(results, task, average) for task in TASK_NAMES}
+    summaries = {task: summarise(results, task, average) for task in averaged_tasks()}
     scored = {task: summary for task, summary in summaries.items() if summary.n}
     best = {task: summary.best for task, summary in scored.items()}
     notes = [
         f"{TASKS[task].title}: {text}"
         for task, summary in summaries.items()
-        for text in stats.marked(summary)
+        for text in marked(summary)
     ]
     runs = {task: summary.n for task, summary in scored.items()}
     mean = float(np.mean(list(best.values()))) if best else float("nan")
@@ -144,8 +144,7 @@ def _score(name: str, results: Sequence[Result], average: AverageName) -> ModelS
 
 
 def _over(values: Sequence[float]) -> Spread:
-    deviation = float(np.std(values, ddof=1))
-    return Spread(float(np.mean(values)), deviation, max(values), min(values))
+    return Spread(float(np.mean(values)), deviation(values), max(values), min(values))
 
 
 def _other_counts(scores: Sequence[ModelScore], tasks: Sequence[str]) -> list[str]:
@@ -189,7 +188,7 @@ def as_table(found: AcrossModels) -> Table:
         for model in found.models
     ]
     for field in Spread._fields:
-        marks = [f"published: {STABILITY}"] if len(found.tasks) == len(TASK_NAMES) else []
+        marks = [f"published: {STABILITY}"] if len(found.tasks) == len(averaged_tasks()) else []
         rows.append(
             [
                 Cell(_NAMES.get(field, field), marks=notes.marks(marks)),

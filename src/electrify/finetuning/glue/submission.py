@@ -1,7 +1,7 @@
 """Files for the GLUE server, and a validator that finds what the server would reject.
 
 Each file has the header `index<TAB>prediction` and one row for each test example, in order. Classes
-are the words of `tasks.TASKS[…].server`; STS-B has scores from 0 to 5 with three decimals. The zip
+are the words of `tasks.TASKS[…].labels`; STS-B has scores from 0 to 5 with three decimals. The zip
 holds the eleven files and nothing else, and the same predictions always make the same bytes.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from electrify.errors import UserError
-from electrify.finetuning.glue.tasks import SCORE_RANGE, TASKS, GlueTask
+from electrify.finetuning.glue.tasks import TASKS, GlueTask
 from electrify.storage.commit import committed
 
 TAB, CR = "\t", "\r"
@@ -25,7 +25,7 @@ FILLED = "WNLI.tsv"
 MOST_BYTES = 50_000_000
 FAULTS_SHOWN = 5
 
-_SCORE = re.compile(r"[0-5]\.[0-9]{3}")
+_SCORE = re.compile(r"(0|[1-9][0-9]*)\.[0-9]{3}")
 
 
 class Wanted(NamedTuple):
@@ -81,18 +81,20 @@ def _text(name: str, values: Sequence[float]) -> str:
             got=f"{len(values):,}",
             fix=f"give {rows:,}, for the official test file",
         )
-    if not task.server and all(value <= 1 for value in values):
+    low, high = task.score_range
+    if _beyond_one(task) and all(value <= 1 for value in values):
         raise UserError(
             f"{name}: no score is above 1",
             got=f"at most {max(values)}",
-            fix="give scores from 0 to 5, not divided by 5",
+            fix=f"give scores from {low:g} to {high:g}, not divided by {high:g}",
         )
     words = (_word(name, row, value) for row, value in enumerate(values))
     return "\n".join([HEADER, *(f"{row}\t{word}" for row, word in enumerate(words))]) + "\n"
 
 
 def _word(name: str, row: int, value: float) -> str:
-    words = FILES[name].task.server
+    task = FILES[name].task
+    words = task.labels
     wrong = value not in range(len(words)) if words else not math.isfinite(value)
     if wrong:
         raise UserError(
@@ -102,7 +104,7 @@ def _word(name: str, row: int, value: float) -> str:
         )
     if words:
         return words[int(value)]
-    low, high = SCORE_RANGE
+    low, high = task.score_range
     return f"{min(max(float(value), low), high) + 0.0:.3f}"  # + 0.0: no -0.000
 
 
@@ -195,8 +197,9 @@ def _faults(name: str, content: bytes) -> Iterator[str]:
     if len(rows) != count:
         last = start + min(len(rows), count) + 1
         yield f"{name}: line {last}: {len(rows):,} rows, should be {count:,}"
-    if not task.server and not any(_above_one(row) for row in rows):
-        yield f"{name}: line {start + 1}: no score is above 1; scores go from 0 to 5"
+    if _beyond_one(task) and not any(_above_one(row) for row in rows):
+        low, high = task.score_range
+        yield f"{name}: line {start + 1}: no score is above 1; scores go from {low:g} to {high:g}"
     for index, row in enumerate(rows[:count]):
         if fault := _row_fault(task, index, row):
             yield f"{name}: line {start + index + 1}: {fault}"
@@ -216,14 +219,21 @@ def _row_fault(task: GlueTask, index: int, row: str) -> str:
         return f"{len(fields)} columns, should be 2 with a tab between: {row[:60]!r}"
     if fields[0] != str(index):
         return f"index {fields[0][:20]!r}, should be {str(index)!r}"
-    allowed = ", ".join(task.server) or "a score from 0.000 to 5.000 with three decimals"
+    low, high = task.score_range
+    allowed = ", ".join(task.labels) or f"a score from {low:.3f} to {high:.3f} with three decimals"
     return f"{fields[1][:40]!r}, should be {' or '.join(allowed.rsplit(', ', 1))}"
 
 
 def _is_answer(task: GlueTask, answer: str) -> bool:
-    if task.server:
-        return answer in task.server
-    return bool(_SCORE.fullmatch(answer)) and float(answer) <= SCORE_RANGE[1]
+    if task.labels:
+        return answer in task.labels
+    low, high = task.score_range
+    return bool(_SCORE.fullmatch(answer)) and low <= float(answer) <= high
+
+
+def _beyond_one(task: GlueTask) -> bool:
+    """Whether scores that are all below 1 must have been divided by the end of their range."""
+    return not task.labels and task.score_range[1] > 1
 
 
 def _above_one(row: str) -> bool:

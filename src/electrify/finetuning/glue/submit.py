@@ -8,17 +8,17 @@ from pathlib import Path
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import fingerprint, open_encoder
+from electrify.finetuning.fit import outputs
 from electrify.finetuning.glue import data as glue_data
-from electrify.finetuning.glue.command import best_jobs
-from electrify.finetuning.glue.presets import Plan, reading_of
-from electrify.finetuning.glue.problem import Job, answers_of, load_fitted, predict
+from electrify.finetuning.glue.presets import Plan, described, reading_of
+from electrify.finetuning.glue.problem import MODEL, GlueProblem, load_fitted
 from electrify.finetuning.glue.published import published
-from electrify.finetuning.glue.reading import described
-from electrify.finetuning.glue.results import Result, main_score, read_results
+from electrify.finetuning.glue.results import best_jobs, main_score, read_results
 from electrify.finetuning.glue.submission import FILES, FILLED, pack, validate, write_files
 from electrify.finetuning.glue.tables import beside_published
 from electrify.finetuning.glue.tasks import TASKS, Submitted
 from electrify.finetuning.options import Fit, GlueSubmit
+from electrify.finetuning.results import Result
 from electrify.finetuning.table import terminal
 from electrify.progress import progress
 from electrify.storage.commit import committed, read_json
@@ -106,7 +106,7 @@ def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, lis
     wanted: dict[str, list[Submitted]] = {}
     for result in best.values():
         task = TASKS[result.task]
-        _job(settings, result)
+        _problem(settings, result)
         files = [
             file
             for file in task.submitted
@@ -135,20 +135,20 @@ def _predicted(
     settings: GlueSubmit, result: Result, files: Sequence[Submitted]
 ) -> dict[str, list[float]]:
     """The answers of a task's best model for some of the server's files."""
-    task = TASKS[result.task]
-    job = _job(settings, result)
-    encoder, model = open_encoder(job.model), load_fitted(job)
+    problem, source, folder = _problem(settings, result)
+    encoder = open_encoder(source)
+    model = load_fitted(problem, encoder, result.seed, folder)
     model.to(Engine(device=settings.device).device)
     found = {}
     for file in files:
-        examples = glue_data.read_split(settings.data, task, file.split)
-        logits = predict(model, encoder, task, examples, job.plan.length)
-        found[file.name] = [float(a) for a in answers_of(task, logits, job.plan.score_scale)]
+        rows = problem.prepare(problem.read(file.split), encoder, learn=False)
+        said = outputs(model, rows.lengths, rows.collate)
+        found[file.name] = [float(a.prediction) for a in problem.answers(rows, said)]
     return found
 
 
-def _job(settings: GlueSubmit, result: Result) -> Job:
-    """The job of a result, as it was run."""
+def _problem(settings: GlueSubmit, result: Result) -> tuple[GlueProblem, str, Path]:
+    """What a result is of, as it was run; where the encoder is, and the weights."""
     folder = settings.results / "jobs" / f"{result.task}-{result.seed}"
     about = read_json(folder / "result.json")["identity"]
     source = about["source"]
@@ -158,20 +158,11 @@ def _job(settings: GlueSubmit, result: Result) -> Job:
             got=f"{source} is gone or has other weights",
             fix="put it back, or fine-tune again",
         )
-    plan = {**about["plan"], "fit": Fit(**about["plan"]["fit"])}
-    job = Job(
-        source,
-        settings.data,
-        result.task,
-        result.seed,
-        result.preset,
-        Plan(**plan),
-        settings.results,
-    )
-    if not (job.folder / "model.safetensors").is_file():
+    if not (folder / MODEL).is_file():
         raise UserError(
-            f"the weights of {job.name} are gone",
-            got=f"no model.safetensors in {job.folder}",
+            f"the weights of {folder.name} are gone",
+            got=f"no {MODEL} in {folder}",
             fix="remove that folder and run the same electrify glue again",
         )
-    return job
+    plan = Plan(**{**about["plan"], "fit": Fit(**about["plan"]["fit"])})
+    return GlueProblem(settings.data, TASKS[result.task], plan, result.preset), source, folder

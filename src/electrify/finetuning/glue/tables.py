@@ -4,13 +4,19 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from electrify.finetuning.glue import stats
-from electrify.finetuning.glue.presets import aggregate_of, average_of, reading_of
-from electrify.finetuning.glue.published import TASK_NAMES, Published, published
-from electrify.finetuning.glue.reading import AVERAGES, Aggregate, described
-from electrify.finetuning.glue.results import Result
-from electrify.finetuning.glue.stats import Difference
-from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.glue.presets import (
+    AVERAGES,
+    AverageName,
+    aggregate_of,
+    average_of,
+    described,
+    reading_of,
+)
+from electrify.finetuning.glue.published import Published, published
+from electrify.finetuning.glue.results import Average, Difference, averaged, marked, summarise
+from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
+from electrify.finetuning.results import Result
+from electrify.finetuning.stats import FEWEST_FOR_INTERVAL, Aggregate, bounds, bounds_are
 from electrify.finetuning.table import NOTHING, WRITERS, Cell, Notes, Table, percent, terminal
 from electrify.storage.commit import committed
 
@@ -28,15 +34,24 @@ def beside_published(
     """
     notes = Notes()
     ran = {result.task for results in ours.values() for result in results}
-    tasks = [name for name in TASKS if name in ran] if ours else list(TASK_NAMES)
-    complete = set(tasks) >= set(TASK_NAMES)
+    tasks = [name for name in TASKS if name in ran] if ours else averaged_tasks()
+    complete = set(tasks) >= set(averaged_tasks())
     rows = [
         _own_row(name, results, tasks, aggregate, complete, notes) for name, results in ours.items()
     ]
     rows += [_published_row(row, tasks, complete, notes) for row in others if row.has(tasks)]
     titles = [TASKS[name].title for name in tasks]
-    columns = ("model", "size", *titles, *(["average of 8 tasks"] if complete else []))
+    columns = ("model", "size", *titles, *([average_title("average")] if complete else []))
     return Table(title, columns, rows, list(notes.numbers))
+
+
+def average_title(name: AverageName) -> str:
+    """Return what an average is called in a table.
+
+    >>> average_title("average")
+    'average of 8 tasks'
+    """
+    return f"average of {len(averaged_tasks())} tasks" if name == "average" else name
 
 
 def _own_row(
@@ -48,21 +63,21 @@ def _own_row(
     notes: Notes,
 ) -> list[Cell]:
     aggregate = aggregate or aggregate_of(result.preset for result in results)
-    summaries = [stats.summarise(results, task) for task in tasks]
+    summaries = [summarise(results, task) for task in tasks]
     said = notes.marks([_how(results, [s.n for s in summaries if s.n], aggregate)])
     cells = [Cell(name, marks=said), Cell(NOTHING)]
     for summary in summaries:
         title = TASKS[summary.task].title
-        texts = [f"{title}: {text}" for text in stats.marked(summary)]
+        texts = [f"{title}: {text}" for text in marked(summary)]
         texts += _both_halves(results, summary.task)
         texts += _training_files(results, summary.task)
         texts += _malformed(results, summary.task)
-        bounds = stats.bounds(summary.values, aggregate)
-        cells.append(percent(summary.aggregate(aggregate), bounds, notes.marks(texts)))
+        around = bounds(summary.values, aggregate)
+        cells.append(percent(summary.aggregate(aggregate), around, notes.marks(texts)))
     if not complete:
         return cells
     average = average_of(result.preset for result in results)
-    overall = stats.averaged(results, average, aggregate)
+    overall = averaged(results, average, aggregate)
     lacks = f"no average of {name}: without {', '.join(overall.missing)}"
     marks = notes.marks([lacks] if overall.missing else [])
     return [*cells, percent(overall.value, overall.interval, marks)]
@@ -72,7 +87,7 @@ def _how(results: Sequence[Result], counts: Sequence[int], aggregate: Aggregate)
     presets = "; ".join(sorted({result.preset for result in results}))
     seeds = NOTHING.join(str(n) for n in sorted({min(counts, default=0), max(counts, default=0)}))
     said = f"{aggregate} of {seeds} seeds" if seeds != "1" else "one seed"
-    kinds = dict.fromkeys(stats.bounds_are(n, aggregate) for n in sorted(counts) if n > 1)
+    kinds = dict.fromkeys(bounds_are(n, aggregate) for n in sorted(counts) if n > 1)
     brackets = f"; in brackets, {' or '.join(kinds)}" if kinds else ""
     return f"dev, {said}, preset {presets}{brackets}"
 
@@ -88,7 +103,7 @@ def _training_files(results: Sequence[Result], task: str) -> list[str]:
     rows = {
         r.train_rows
         for r in results
-        if r.task == task and not r.failed and r.train_rows != official
+        if r.task == task and not r.failed and official and r.train_rows != official
     }
     return [
         f"{title}: trained on {count:,} rows, the official file has {official:,}: not comparable"
@@ -116,10 +131,10 @@ def by_seed(results: Sequence[Result]) -> Table:
     notes, rows = Notes(), []
     seeds = sorted({result.seed for result in results})
     for name in dict.fromkeys(result.task for result in results):
-        summary = stats.summarise(results, name)
+        summary = summarise(results, name)
         title = TASKS[name].title
-        marks = notes.marks([f"{title}: {text}" for text in stats.marked(summary)])
-        kind = [f"in brackets, {stats.bounds_are(summary.n)}"] if summary.n > 1 else []
+        marks = notes.marks([f"{title}: {text}" for text in marked(summary)])
+        kind = [f"in brackets, {bounds_are(summary.n)}"] if summary.n > 1 else []
         rows.append(
             [
                 Cell(f"{title} {_metrics(results, name)}", marks=marks),
@@ -145,16 +160,18 @@ def _metrics(results: Sequence[Result], task: str) -> str:
 def averages(results: Sequence[Result]) -> list[str]:
     """All averages by name, in words; missing tasks are named instead."""
     aggregate = aggregate_of(result.preset for result in results)
-    found = [stats.averaged(results, name, aggregate) for name in AVERAGES]
+    found = [averaged(results, name, aggregate) for name in AVERAGES]
     if found[0].missing:
         return [f"no average over tasks: without {', '.join(found[0].missing)}"]
-    lines = [f"{one.name} ({aggregate} of each task): {_value(one)}" for one in found]
-    best = stats.averaged(results, average_of(result.preset for result in results), "best")
+    lines = [
+        f"{average_title(one.name)} ({aggregate} of each task): {_value(one)}" for one in found
+    ]
+    best = averaged(results, average_of(result.preset for result in results), "best")
     lines.append(f"average of best (best run of each task): {_value(best)}")
     return [*lines, "WNLI is left out of every average"]
 
 
-def _value(average: stats.Average) -> str:
+def _value(average: Average) -> str:
     if average.missing:
         return f"none, without {', '.join(average.missing)}"
     cell = percent(average.value, average.interval)
@@ -183,8 +200,8 @@ def differences(found: Sequence[Difference], first: str, second: str) -> Table:
 
 
 _BRACKETS = (
-    f"in brackets, {stats.bounds_are(stats.FEWEST_FOR_INTERVAL)}, or the range of fewer than "
-    f"{stats.FEWEST_FOR_INTERVAL} differences"
+    f"in brackets, {bounds_are(FEWEST_FOR_INTERVAL)}, or the range of fewer than "
+    f"{FEWEST_FOR_INTERVAL} differences"
 )
 _TESTED = "p by flipping signs, never below 2 / 2^pairs; about the noise of fine-tuning alone"
 

@@ -1,86 +1,61 @@
-"""`electrify finetune MODEL --train F --dev F --out DIR`: a model for one's own data.
+"""`electrify finetune MODEL --train F --dev F --out DIR`: a model for your own data.
 
-    DIR/config.json, model.safetensors, tokenizer.json, …   what `pipeline()` and `predict` load
-    DIR/result.json       scores of every seed on the development file, and what was learned from
-    DIR/settings.toml     settings, for --config
-    DIR/manifest.json     written last: files, identity, versions
-    DIR/.parts/seed-N     while it is being made: the checkpoints of a fit, its model, its scores
-
-Scores are learned with mean 0 and deviation 1; the last layer is then put on their own scale.
+DIR/config.json, model.safetensors, tokenizer.json, …   what `pipeline()` and `predict` load
+DIR/result.json       scores of every seed on the development file, and what was learned from
+DIR/settings.toml     settings, for --config
+DIR/manifest.json     written last: files, identity, versions
+DIR/.parts/seed-N     while it is being made: the checkpoints of a run, its model, its scores
 """
 
-import math
 import shutil
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
 
 from electrify.config import check_least, to_dict, to_toml
-from electrify.errors import GuardError, UserError
-from electrify.finetuning.encoder import (
-    Encoder,
-    fingerprint,
-    load_network,
-    new_network,
-    open_encoder,
+from electrify.errors import UserError
+from electrify.finetuning.encoder import fingerprint, open_encoder
+from electrify.finetuning.experiment import (
+    FILES,
+    LOADED,
+    load,
+    progressing,
+    publish,
+    run_one,
+    stored,
 )
-from electrify.finetuning.fit import check_fit, fit, forget, outputs
+from electrify.finetuning.fit import check_fit
 from electrify.finetuning.options import Finetune
 from electrify.finetuning.own.data import Columns
-from electrify.finetuning.own.problem import (
-    AUTO,
-    MODELS,
-    Data,
-    Prepared,
-    Problem,
-    Training,
-    answers,
-    fields_of,
-    measure,
-    prepare,
-    read_like,
-    read_training,
-    unscale,
-)
+from electrify.finetuning.own.problem import OwnProblem
 from electrify.finetuning.own.tagging import has_entities, import_seqeval
-from electrify.progress import Update, duration, progress
-from electrify.storage.build import Build, committed_file
+from electrify.finetuning.own.target import OwnRows, Target, TrainingFile, read_like, read_training
+from electrify.finetuning.results import Result, best_of
+from electrify.finetuning.stats import deviation
+from electrify.progress import duration, progress
+from electrify.storage.build import Build
 from electrify.storage.commit import read_json, sha256_of, write_json
-
-PROBES = 8
-TOLERANCE = 1e-5
-
-
-class Work(NamedTuple):
-    """All that the seeds have in common."""
-
-    settings: Finetune
-    problem: Problem
-    encoder: Encoder
-    train: Prepared
-    dev: Prepared
-    dev_data: Data
-    folder: Path
 
 
 def finetune(settings: Finetune) -> dict[str, Any]:
     """Train every seed that is not finished, keep the best, write it as a Hugging Face folder."""
-    _check(settings)
+    check_fit(settings.fit)
+    check_least(settings, length=1, seeds=1)
     named = Columns(settings.text, settings.pair, settings.label)
     found = read_training(settings.train, settings.kind, named)
-    dev = read_like(settings.dev, found.problem, found.columns)
-    if found.problem.kind == "tags" and has_entities(found.problem.labels):
+    dev = read_like(settings.dev, found.target, found.columns)
+    if found.target.kind == "tags" and has_entities(found.target.labels):
         import_seqeval()
-    encoder = open_encoder(settings.model)
+    most = min(settings.length, open_encoder(settings.model).longest)
+    problem = OwnProblem(settings, found.target, found.data, dev, most)
     print(_said(settings.train, found))
     build = Build(settings.out, "fine-tuned model", _identity(settings))
     if not build.finished:
         try:
-            _make(build, settings, found, dev, encoder)
+            with LOADED:
+                _make(build, problem, found.columns)
         except UserError:
             build.withdraw()
             raise
@@ -88,11 +63,6 @@ def finetune(settings: Finetune) -> dict[str, Any]:
     print(shown(result))
     print(settings.out)
     return result
-
-
-def _check(settings: Finetune) -> None:
-    check_fit(settings.fit)
-    check_least(settings, length=1, seeds=1)
 
 
 def _identity(settings: Finetune) -> dict[str, Any]:
@@ -106,199 +76,104 @@ def _identity(settings: Finetune) -> dict[str, Any]:
     return {"settings": chosen, "model": fingerprint(settings.model), **files}
 
 
-def _said(path: Path, found: Training) -> str:
-    problem = found.problem
+def _said(path: Path, found: TrainingFile) -> str:
+    target = found.target
     columns = f"; columns: {found.columns}" if any(found.columns) else ""
     columns = columns if found.has_header else f"; no header line{columns}"
-    labels = ", ".join(problem.labels[:12]) + (" …" if len(problem.labels) > 12 else "")
+    labels = ", ".join(target.labels[:12]) + (" …" if len(target.labels) > 12 else "")
     what = {
-        "classes": f"{len(problem.labels)} classes ({labels})",
-        "score": f"a score (mean {problem.centre:.4g}, deviation {problem.spread:.4g})",
-        "tags": f"{len(problem.labels)} tags ({labels})",
-    }[problem.kind]
+        "classes": f"{len(target.labels)} classes ({labels})",
+        "score": f"a score (mean {target.centre:.4g}, deviation {target.spread:.4g})",
+        "tags": f"{len(target.labels)} tags ({labels})",
+    }[target.kind]
     return f"{path}: {len(found.data.lines):,} rows{columns}\nto learn: {what}; {found.why}"
 
 
-def _make(
-    build: Build, settings: Finetune, found: Training, dev_data: Data, encoder: Encoder
-) -> None:
-    problem, most = found.problem, min(settings.length, encoder.longest)
-    train = prepare(problem, found.data, encoder, most)
-    dev = prepare(problem, dev_data, encoder, most)
-    for path, rows in ((settings.train, train), (settings.dev, dev)):
+def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
+    settings, target = problem.settings, problem.target
+    _, splits = load(problem, settings.model)
+    about = {}
+    for name, path in (("train", settings.train), ("dev", settings.dev)):
+        rows: OwnRows = splits[name].rows
         if rows.cut:
-            print(cut_said(path, problem, rows, most))
-    work = Work(settings, problem, encoder, train, dev, dev_data, build.staging)
-    results: list[dict[str, Any]] = []
+            print(cut_said(path, target, rows, problem.length))
+        about[name] = {"file": path.name, "rows": len(rows.lengths), "cut": rows.cut}
+    results: list[Result] = []
     with progress("fine-tuning") as update:
         for number in range(settings.seeds):
             seed = settings.seed + number
-            told = partial(_step, update, seed, number, settings.seeds)
-            results.append(_one_seed(work, seed, told))
-            _keep_best(work.folder, results)
-    if all("failed" in one for one in results):
+            folder = build.staging / f"seed-{seed}"
+            told = progressing(update, f"seed {seed}", number, settings.seeds)
+            result = stored(problem, folder)
+            result = result or run_one(
+                problem, settings.model, seed, folder, settings.fit, settings.device, told
+            )
+            results.append(result)
+            best = best_of(results, first_score)
+            for other in results:
+                if other is not best:
+                    shutil.rmtree(build.staging / f"seed-{other.seed}" / FILES, ignore_errors=True)
+    if best is None:
         raise UserError(
             "training broke down with every seed",
-            got=results[0]["failed"],
+            got=results[0].failed,
             fix="a lower --lr, or look at the data",
         )
-    best = best_of(results)["seed"]
     summary = {
-        "kind": problem.kind,
-        "labels": list(problem.labels),
-        "columns": found.columns._asdict(),
+        "kind": target.kind,
+        "labels": list(target.labels),
+        "columns": columns._asdict(),
         "model": settings.model,
         "init_head": settings.init_head,
-        "length": most,
-        "train": _about(settings.train, train),
-        "dev": _about(settings.dev, dev),
+        "length": problem.length,
+        **about,
         **summarised(results),
-        "best_seed": best,
-        "seeds": results,
+        "best_seed": best.seed,
+        "seeds": [_recorded(result) for result in results],
     }
     build.save_settings(to_toml(settings))
-    files = [
-        committed_file(build.out, path.name, partial(shutil.copyfile, path))
-        for path in sorted(_model_folder(work.folder, best).iterdir())
-    ]
+    files = publish(build.out, build.staging / f"seed-{best.seed}")
     write_json(build.out / "result.json", summary)
     build.finish({"files": files})
 
 
-def cut_said(path: Path, problem: Problem, rows: Prepared, most: int) -> str:
+def cut_said(path: Path, target: Target, rows: OwnRows, most: int) -> str:
     """How much of a file no model sees."""
-    what = "words" if problem.kind == "tags" else "texts"
+    what = "words" if target.kind == "tags" else "texts"
     return f"{path}: {rows.cut:,} {what} do not fit into {most} tokens and are cut"
 
 
-def _about(path: Path, rows: Prepared) -> dict[str, Any]:
-    return {"file": path.name, "rows": len(rows.lengths), "cut": rows.cut}
+def first_score(result: Result) -> float:
+    """The score that models are chosen by."""
+    return next(iter(result.scores["dev"].values()))
 
 
-def _step(
-    update: Update, seed: int, number: int, count: int, step: int, steps: int, loss: float
-) -> None:
-    update(
-        (number + step / steps) / count, f"seed {seed}, step {step:,}/{steps:,}, loss {loss:.3f}"
-    )
-
-
-def _one_seed(work: Work, seed: int, told: Any) -> dict[str, Any]:
-    """Fit, measure and save one seed; what was done before is not done again."""
-    folder = work.folder / f"seed-{seed}"
-    if (folder / "result.json").exists():
-        result: dict[str, Any] = read_json(folder / "result.json")
-        return result
-    folder.mkdir(exist_ok=True)
-    problem, settings = work.problem, work.settings
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = new_network(
-            AUTO[problem.kind], settings.model, settings.init_head, **fields_of(problem)
-        )
-    model: Any = MODELS[problem.kind](network)
-    train = work.train
-    try:
-        fitted = fit(
-            model, train.lengths, train.collate, settings.fit, seed, folder, settings.device, told
-        )
-    except GuardError as error:
-        result = {"seed": seed, "failed": error.what}
-        write_json(folder / "result.json", result)
-        forget(folder)
-        return result
-    if problem.kind == "score":
-        unscale(network, problem)
-    said = answers(problem, work.dev, outputs(model, work.dev.lengths, work.dev.collate))
-    result = {
-        "seed": seed,
-        "scores": measure(problem, work.dev_data, said),
-        "degenerate": all_the_same([one.prediction for one in said]),
-        "steps": fitted.steps,
-        "seconds": round(fitted.seconds, 1),
-        "examples_per_second": round(fitted.examples_per_second, 1),
+def _recorded(result: Result) -> dict[str, Any]:
+    """A seed in the result of the command."""
+    if result.failed:
+        return {"seed": result.seed, "failed": result.failed}
+    return {
+        "seed": result.seed,
+        "scores": dict(result.scores["dev"]),
+        "degenerate": bool(result.degenerate),
+        "steps": result.steps,
+        "seconds": round(result.seconds, 1),
+        "examples_per_second": round(result.examples_per_second, 1),
     }
-    _save(model.cpu(), work, _model_folder(work.folder, seed))
-    write_json(folder / "result.json", result)
-    forget(folder)
-    return result
 
 
-def _model_folder(folder: Path, seed: int) -> Path:
-    return folder / f"seed-{seed}" / "model"
-
-
-def _save(model: Any, work: Work, folder: Path) -> None:
-    """Write a network and its tokenizer; loaded again they must say the same."""
-    tokenizer = work.encoder.tokenizer
-    tokenizer.model_max_length = min(work.settings.length, work.encoder.longest)
-    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed while it wrote
-    model.network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    again = open_encoder(str(folder))
-    problem = work.problem
-    network = load_network(AUTO[problem.kind], str(folder))
-    rows = prepare(problem, _first(work.dev_data, PROBES), again, tokenizer.model_max_length)
-    before = outputs(model, work.dev.lengths[:PROBES], work.dev.collate)
-    after = outputs(MODELS[problem.kind](network), rows.lengths, rows.collate)
-    for old, new in zip(before, after, strict=True):
-        limit = TOLERANCE * max(1.0, float(abs(old).max()))
-        if old.shape != new.shape or not abs(old - new).max() <= limit:
-            raise UserError(
-                f"{model.config.model_type} does not survive export",
-                got="what was written and loaded again gives other outputs",
-                fix="take another model or another version of transformers",
-            )
-
-
-def _first(data: Data, count: int) -> Any:
-    fields = (one[:count] if isinstance(one, list) else one for one in data)
-    return type(data)._make(fields)
-
-
-def best_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The result whose first score is highest; the earliest of equals; never one that failed."""
-
-    def first(result: dict[str, Any]) -> float:
-        if "failed" in result:
-            return -math.inf
-        value = float(next(iter(result["scores"].values())))
-        return -math.inf if math.isnan(value) else value
-
-    return max(results, key=first)
-
-
-def _keep_best(folder: Path, results: Sequence[dict[str, Any]]) -> None:
-    best = best_of(results)["seed"]
-    for result in results:
-        if result["seed"] != best:
-            shutil.rmtree(_model_folder(folder, result["seed"]), ignore_errors=True)
-
-
-def all_the_same(predictions: Sequence[Any]) -> bool:
-    """Whether a model gives the same answer to everything: a class, a score, a tag for each word.
-
-    >>> all_the_same([["O"], ["O", "O"]]), all_the_same(["a", "b"]), all_the_same([0.5, 0.5000001])
-    (True, False, True)
-    """
-    if isinstance(predictions[0], float):
-        return len(predictions) > 1 and float(np.ptp(predictions)) < 1e-6
-    each = [tag for one in predictions for tag in (one if isinstance(one, list) else [one])]
-    return len(predictions) > 1 and len(set(each)) == 1
-
-
-def summarised(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def summarised(results: Sequence[Result]) -> dict[str, dict[str, float]]:
     """Mean and standard deviation of every score over the seeds.
 
-    >>> summarised([{"scores": {"f1": 0.25}}, {"scores": {"f1": 0.75}}])["mean"]
+    >>> summarised([Result("", n, "", {"dev": {"f1": 0.25 + n / 2}}) for n in (0, 1)])["mean"]
     {'f1': 0.5}
     """
-    done = [one["scores"] for one in results if "failed" not in one]
+    done = [result.scores["dev"] for result in results if not result.failed]
     columns = {name: [scores[name] for scores in done] for name in done[0]}
-    spread = partial(np.std, ddof=1) if len(done) > 1 else np.std
+    alone = len(done) == 1
     return {
         "mean": {name: float(np.mean(values)) for name, values in columns.items()},
-        "std": {name: float(spread(values)) for name, values in columns.items()},
+        "std": {name: 0.0 if alone else deviation(values) for name, values in columns.items()},
     }
 
 

@@ -5,50 +5,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 TEXTS: tuple[tuple[str, ...], ...] = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("question", "sentence"),
-    ("question", "answer"),
-    ("question", "context"),
-    ("question", "passage"),
-    ("query", "passage"),
-    ("query", "document"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("sentence_a", "sentence_b"),
-    ("#1 string", "#2 string"),
-    ("text",),
-    ("sentence",),
-    ("review",),
-    ("content",),
-    ("comment",),
-    ("document",),
-    ("utterance",),
-    ("tweet",),
-    ("question",),
-    ("query",),
-    ("title",),
-)
+    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"),
+    ("question", "sentence"), ("question", "answer"), ("question", "context"),
+    ("question", "passage"), ("query", "passage"), ("query", "document"), ("text1", "text2"),
+    ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("#1 string", "#2 string"),
+    ("text",), ("sentence",), ("review",), ("content",), ("comment",), ("document",),
+    ("utterance",), ("tweet",), ("question",), ("query",), ("title",),
+)  # fmt: skip
 """Names of columns with texts; the first row of which all are there is taken."""
 LABELS = (
-    "label",
-    "labels",
-    "gold_label",
-    "class",
-    "category",
-    "score",
-    "target",
-    "tag",
-    "similarity",
-    "relatedness_score",
-    "rating",
-    "stars",
-    "sentiment",
-    "intent",
-    "quality",
+    "label", "labels", "gold_label", "class", "category", "score", "target", "tag",
+    "similarity", "relatedness_score", "rating", "stars", "sentiment", "intent", "quality",
     "is_duplicate",
-)
+)  # fmt: skip
 NUMBERED = re.compile(r"(?:column )?[1-9]\d*")
 """How columns are named where a table has no header."""
 

@@ -33,19 +33,19 @@ from electrify.finetuning.own.files import (
     written,
 )
 from electrify.finetuning.own.headers import Remembered, column_names, has_usual
-from electrify.finetuning.own.problem import (
+from electrify.finetuning.own.sentences import CONLL, Sentences, read_to_tag, with_column
+from electrify.finetuning.own.target import (
     AUTO,
     MODELS,
-    Answer,
     Data,
-    Prepared,
-    Problem,
+    OwnAnswer,
+    OwnRows,
+    Target,
     answers,
     measure,
     prepare,
-    problem_of,
+    target_of,
 )
-from electrify.finetuning.own.sentences import CONLL, Sentences, read_to_tag, with_column
 from electrify.progress import progress
 from electrify.storage.commit import TABLE, checked_json, committed, damaged
 from electrify.training.engine import Engine
@@ -61,21 +61,21 @@ def predict(settings: Predict) -> None:
             fix="run the same `electrify finetune` again: it goes on where it stopped",
         )
     encoder = open_encoder(str(settings.model))
-    problem = problem_of(encoder.config, str(settings.model))
+    target = target_of(encoder.config, str(settings.model))
     text = read_text(settings.file)
-    data, table, form = _read(settings, problem, text)
+    data, table, form = _read(settings, target, text)
     most = min(settings.length or encoder.longest_text, encoder.longest)
-    rows = prepare(problem, data, encoder, most, labelled=False)
-    network = load_network(AUTO[problem.kind], str(settings.model))
-    model = MODELS[problem.kind](network.to(Engine(device=settings.device).device))
-    said = answers(problem, rows, _outputs(model, rows, settings.batch_size))
+    rows = prepare(target, data, encoder, most, labelled=False)
+    network = load_network(AUTO[target.kind], str(settings.model))
+    model = MODELS[target.kind](network.to(Engine(device=settings.device).device))
+    said = answers(target, rows, _outputs(model, rows, settings.batch_size))
     content = (
         _tagged(data, table, text, said, suffix)
         if isinstance(data, Sentences)
-        else _table(table, problem, said, suffix)
+        else _table(table, target, said, suffix)
     )
-    notes = [form, cut_said(settings.file, problem, rows, most) if rows.cut else ""]
-    notes.append(_scores(problem, data, said))
+    notes = [form, cut_said(settings.file, target, rows, most) if rows.cut else ""]
+    notes.append(_scores(target, data, said))
     _write(settings.out, content, [note for note in notes if note])
 
 
@@ -97,17 +97,17 @@ def _suffix(settings: Predict) -> str:
     return suffix
 
 
-def _read(settings: Predict, problem: Problem, text: str) -> tuple[Data, Table, str]:
+def _read(settings: Predict, target: Target, text: str) -> tuple[Data, Table, str]:
     """The rows of a file, its table, and how it was read where that is not plain from its name."""
     named = Columns(settings.text, settings.pair, settings.label)
-    if problem.kind == "tags":
+    if target.kind == "tags":
         objects = suffix_of(settings.file) in JSON_LINES
         table = read_table(settings.file, text) if objects else Table(settings.file, [], [], [])
-        data = read_to_tag(settings.file, text, named, problem.labels)
+        data = read_to_tag(settings.file, text, named, target.labels)
         form = "" if objects or data.word_lines else f"{data.path}: plain text, one sentence a line"
         return data, table, form
     known = _remembered(settings, named)
-    classes = problem.labels if problem.kind == "classes" else ()
+    classes = target.labels if target.kind == "classes" else ()
     table = read_table(settings.file, text, named, Remembered(known or (), classes))
     columns = find_columns(table, _present(known, table, named))
     form = _header_said(table, columns, (*named, *(known or ())))
@@ -153,7 +153,7 @@ def _by_number(known: Columns, header: Sequence[str]) -> Columns:
     return Columns(*(by_name.get(name, name) for name in known))
 
 
-def _outputs(model: Any, rows: Prepared, batch_size: int) -> list[NDArray[np.float32]]:
+def _outputs(model: Any, rows: OwnRows, batch_size: int) -> list[NDArray[np.float32]]:
     done = 0
     with progress("predicting") as update:
 
@@ -166,13 +166,13 @@ def _outputs(model: Any, rows: Prepared, batch_size: int) -> list[NDArray[np.flo
         return outputs(model, rows.lengths, collate, batch_size)
 
 
-def _table(table: Table, problem: Problem, said: Sequence[Answer], suffix: str) -> str:
+def _table(table: Table, target: Target, said: Sequence[OwnAnswer], suffix: str) -> str:
     """The table, with what was predicted in place of columns of that name or after all others."""
     added: list[dict[str, Any]] = []
     for one in said:
         each = {f"probability_{label}": value for label, value in one.probabilities.items()}
         share = {"probabilities": one.probabilities} if suffix in JSON_LINES else each
-        added.append({"prediction": one.prediction, **(share if problem.kind == "classes" else {})})
+        added.append({"prediction": one.prediction, **(share if target.kind == "classes" else {})})
     kept = [place for place, name in enumerate(table.header) if name not in added[0]]
     header = [*(table.header[place] for place in kept), *added[0]]
     pairs = zip(table.rows, added, strict=True)
@@ -181,7 +181,7 @@ def _table(table: Table, problem: Problem, said: Sequence[Answer], suffix: str) 
 
 
 def _tagged(
-    sentences: Sentences, table: Table, text: str, said: Sequence[Answer], suffix: str
+    sentences: Sentences, table: Table, text: str, said: Sequence[OwnAnswer], suffix: str
 ) -> str:
     pairs = [(w, one.prediction) for w, one in zip(sentences.words, said, strict=True)]
     if suffix == ".csv":
@@ -208,19 +208,19 @@ def _tagged(
     )
 
 
-def _scores(problem: Problem, data: Data, said: Sequence[Answer]) -> str:
+def _scores(target: Target, data: Data, said: Sequence[OwnAnswer]) -> str:
     """Scores, if every row has a label that the model knows."""
     labels = data.tags if isinstance(data, Sentences) else data.labels
     if labels is None or not any(labels):
         return ""
     gold = data.tags or [] if isinstance(data, Sentences) else []
     tags = {tag for some in gold for tag in some}
-    unknown = sorted(tags.difference(problem.labels))
+    unknown = sorted(tags.difference(target.labels))
     strange = f"the model does not know the tags {', '.join(unknown[:10])}" if unknown else ""
     if unknown and len(unknown) == len(tags):
         return f"no scores: {strange}"
     try:
-        return "; ".join(filter(None, [scores_said(measure(problem, data, said)), strange]))
+        return "; ".join(filter(None, [scores_said(measure(target, data, said)), strange]))
     except UserError as error:
         return f"no scores: {error.what}: {error.got}"
 

@@ -9,7 +9,7 @@ within the length has none.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from electrify.errors import UserError
+from electrify.errors import needs
+from electrify.finetuning.batches import Rows
 from electrify.finetuning.encoder import Encoding
-from electrify.finetuning.heads import Examples
+from electrify.finetuning.heads import Examples, OnNetwork
 from electrify.finetuning.own.data import unknown_label
 from electrify.finetuning.own.sentences import OUTSIDE, Sentences, need_tags
-from electrify.finetuning.rows import Rows, collating
 from electrify.models.inputs import call
 
 UNTAGGED = -100
@@ -65,30 +65,34 @@ class Tagged(NamedTuple):
     """The number of a tag where a word begins, -100 elsewhere."""
 
 
-def tag_collating(
-    rows: Rows, firsts: Sequence[NDArray[np.int64]], tags: Sequence[NDArray[np.int64]], pad: int
-) -> Callable[[NDArray[np.int64]], Tagged]:
-    """From numbers of sentences to a batch that is as long as its longest."""
-    plain = collating(rows, pad, "classes")
+class TaggedRows(NamedTuple):
+    """Sentences as tokens."""
 
-    def collate(numbers: NDArray[np.int64]) -> Tagged:
-        batch = plain(numbers)
-        labels_BL = torch.full_like(batch.ids_BL, UNTAGGED)
+    rows: Rows
+    firsts: list[NDArray[np.int64]]
+    """The first token of every word, -1 for none."""
+    tags: list[NDArray[np.int64]]
+    """The number of every word's tag."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each sentence."""
+        return self.rows.lengths
+
+    def collate(self, numbers: NDArray[np.int64]) -> Tagged:
+        """Some sentences as a batch that is as long as the longest of them."""
+        ids_BL, attention_BL, types_BL, *_ = self.rows.collate(numbers)
+        labels_BL = torch.full_like(ids_BL, UNTAGGED)
         for row, number in enumerate(numbers):
-            seen_W = firsts[number] >= 0
-            labels_BL[row, firsts[number][seen_W]] = torch.from_numpy(tags[number][seen_W])
-        return Tagged(batch.ids_BL, batch.attention_BL, batch.types_BL, labels_BL)
+            seen_W = self.firsts[number] >= 0
+            labels_BL[row, self.firsts[number][seen_W]] = torch.from_numpy(
+                self.tags[number][seen_W]
+            )
+        return Tagged(ids_BL, attention_BL, types_BL, labels_BL)
 
-    return collate
 
-
-class Tagger(nn.Module):
+class Tagger(OnNetwork):
     """A network of transformers' token-classification classes, with the head it comes with."""
-
-    def __init__(self, network: Any) -> None:
-        super().__init__()
-        self.network, self.config = network, network.config
-        self.base_model_prefix = f"network.{network.base_model_prefix}"
 
     def forward(self, batch: Tagged, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
         """The mean over the words of the batch, which `fit` never splits."""
@@ -147,12 +151,4 @@ def _scheme(tag: str) -> str:
 
 def import_seqeval() -> Any:
     """The metrics of seqeval, or how to get them."""
-    try:
-        from seqeval import metrics
-    except ImportError as error:
-        raise UserError(
-            "entities are scored by seqeval, which is not installed",
-            got=str(error),
-            fix='pip install "electrify[finetune]"',
-        ) from error
-    return metrics
+    return needs("seqeval.metrics", extra="finetune", why="scoring entities")

@@ -19,7 +19,7 @@ BEST = 20
 LONGEST_ANSWER = 30
 
 
-class Answer(NamedTuple):
+class SpanAnswer(NamedTuple):
     """A text and the scores of its ends."""
 
     text: str
@@ -35,13 +35,18 @@ class Answer(NamedTuple):
 class Answered(NamedTuple):
     """What a question got."""
 
-    answers: list[Answer]
+    answers: list[SpanAnswer]
     """The best first; never none."""
     null: float
     """The score of "no answer": the lowest of all windows."""
 
+    @property
+    def prediction(self) -> str:
+        """The best answer that is one."""
+        return self.answers[0].text
 
-NOTHING = Answer("", 0.0, 0.0)
+
+NOTHING = SpanAnswer("", 0.0, 0.0)
 """Where no candidate is an answer."""
 
 
@@ -75,11 +80,11 @@ def _answered(
             )
             for row in rows
         ]
-    answers: dict[str, Answer] = {}
+    answers: dict[str, SpanAnswer] = {}
     for first, last, start, end in sorted(found, key=lambda span: -(span[2] + span[3])):
         text = made.text(question, first, last)
         if text:
-            answers.setdefault(text, Answer(text, start, end))
+            answers.setdefault(text, SpanAnswer(text, start, end))
         if len(answers) == BEST:
             break
     null = min(float(rows_N4[0, 2] + rows_N4[0, 3]) for rows_N4 in candidates)

@@ -19,7 +19,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from transformers import AutoModelForQuestionAnswering
 
 from electrify.finetuning.encoder import Encoder, load_body, new_network
-from electrify.finetuning.heads import Examples
+from electrify.finetuning.heads import Examples, OnBody, OnNetwork
 from electrify.finetuning.squad.windows import Asked
 from electrify.models.inputs import call
 
@@ -30,13 +30,8 @@ FORBIDDEN = -1000.0
 """Added to scores of tokens that cannot be in an answer, as officially."""
 
 
-class SimpleSpans(nn.Module):
+class SimpleSpans(OnNetwork):
     """A question-answering model of transformers, trained by the mean loss, as is usual for it."""
-
-    def __init__(self, network: Any) -> None:
-        super().__init__()
-        self.network, self.config = network, network.config
-        self.base_model_prefix = f"network.{network.base_model_prefix}"
 
     def forward(self, batch: Asked, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
         """This batch's share of the mean loss."""
@@ -67,28 +62,17 @@ class SimpleSpans(nn.Module):
         return output.start_logits.float(), output.end_logits.float()
 
 
-class JointSpans(nn.Module):
+class JointSpans(OnBody):
     """ELECTRA's head, trained by the summed loss; none of it has dropout."""
 
-    base_model_prefix = "body"
-
     def __init__(self, body: Any, seed: int = 0) -> None:
-        super().__init__()
-        self.body, self.config = body, body.config
+        super().__init__(body)
         width = body.config.hidden_size
         self.start = nn.Linear(width, 1)
         self.end_hidden, self.end = nn.Linear(2 * width, HIDDEN), nn.Linear(HIDDEN, 1)
         self.answerable_hidden, self.answerable = nn.Linear(2 * width, HIDDEN), nn.Linear(HIDDEN, 1)
-        draw = torch.Generator().manual_seed(seed)
-        for layer in (
-            self.start,
-            self.end_hidden,
-            self.end,
-            self.answerable_hidden,
-            self.answerable,
-        ):
-            nn.init.xavier_uniform_(layer.weight, generator=draw)
-            nn.init.zeros_(layer.bias)
+        ends = (self.end_hidden, self.end, self.answerable_hidden, self.answerable)
+        self.draw(seed, self.start, *ends)
 
     def forward(self, batch: Asked, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum of the losses: spans, and half of answerability, which 1.1 learns, too."""
@@ -181,7 +165,6 @@ def _candidates(
 
 
 def _simple(encoder: Encoder, seed: int) -> SimpleSpans:
-    torch.manual_seed(seed)
     # two labels: a score as the start and one as the end, whatever the model was trained for
     return SimpleSpans(new_network(AutoModelForQuestionAnswering, encoder.source, num_labels=2))
 
@@ -190,7 +173,7 @@ def _joint(encoder: Encoder, seed: int) -> JointSpans:
     return JointSpans(load_body(encoder.source), seed)
 
 
-class Head(NamedTuple):
+class SpanHead(NamedTuple):
     """How a head is made and read."""
 
     build: Callable[[Encoder, int], SimpleSpans | JointSpans]
@@ -203,6 +186,6 @@ class Head(NamedTuple):
 
 
 HEADS = {
-    "simple": Head(_simple, lambda null, best: null - best, 0.0, 64),
-    "official": Head(_joint, lambda null, best: null, -2.75, 16),
+    "simple": SpanHead(_simple, lambda null, best: null - best, 0.0, 64),
+    "official": SpanHead(_joint, lambda null, best: null, -2.75, 16),
 }

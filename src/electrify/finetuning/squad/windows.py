@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from electrify.errors import UserError
+from electrify.finetuning.batches import padded
 from electrify.finetuning.encoder import Encoder
-from electrify.finetuning.rows import padded
 from electrify.finetuning.squad.data import Placed, Question, placed
 from electrify.finetuning.squad.metrics import normalised
 
