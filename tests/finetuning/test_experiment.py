@@ -10,7 +10,7 @@ from electrify import cli
 from electrify.errors import GuardError, UserError
 from electrify.finetuning import experiment
 from electrify.finetuning.encoder import open_encoder
-from electrify.finetuning.experiment import LOADED, Latest, stored
+from electrify.finetuning.experiment import LOADED, Latest, stored_result
 from electrify.finetuning.glue import problem as problems
 from electrify.finetuning.glue.command import glue, planned
 from electrify.finetuning.glue.data import read_split
@@ -173,16 +173,16 @@ def test_a_training_that_broke_down_is_a_committed_result(
     monkeypatch.setattr(experiment, "fit", broken)
     chosen = settings(encoder_folder, glue_folder, tmp_path)
     [job] = planned(chosen, str(encoder_folder), ["cola"], [7])
-    assert stored(job.problem, job.folder) is None
+    assert stored_result(job.problem, job.folder) is None
     with LOADED:
         result = experiment.run_one(job.problem, job.model, 7, job.folder, job.problem.plan.fit)
     assert (result.failed, result.train_rows) == ("it broke", 16)
-    assert stored(job.problem, job.folder) == result
+    assert stored_result(job.problem, job.folder) == result
     other = planned(
         settings(encoder_folder, glue_folder, tmp_path, length=16), job.model, ["cola"], [7]
     )
     with pytest.raises(UserError, match="other settings"):
-        stored(other[0].problem, job.folder)
+        stored_result(other[0].problem, job.folder)
 
 
 class Said:

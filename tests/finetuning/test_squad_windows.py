@@ -159,12 +159,12 @@ def shifted_tokens(tokens: Tokens) -> Tokens:
 
 @pytest.mark.parametrize("shift", [shifted_characters, shifted_back, shifted_tokens])
 def test_a_shifted_alignment_is_caught(encoder, questions, monkeypatch, shift):
-    right = squad_windows.tokens_of
+    right = squad_windows.tokens_with_offsets
 
     def wrong(encoder, texts):
         return [shift(tokens) for tokens in right(encoder, texts)]
 
-    monkeypatch.setattr(squad_windows, "tokens_of", wrong)
+    monkeypatch.setattr(squad_windows, "tokens_with_offsets", wrong)
     with pytest.raises(UserError, match=r"do not (lead back|spell)"):
         build_windows(encoder, questions, 64, 128, learn=True)
 

@@ -175,28 +175,28 @@ def test_p_values_without_a_difference_are_evenly_spread():
 def test_a_comparison_reads_both_sides_alike():
     lmtuners = [r._replace(preset="seed-003") for r in runs("mnli", [0.8, 0.9])]
     for second, expected in ((lmtuners, 0.75), (runs("mnli", [0.8, 0.9]), 0.85)):
-        [row, _] = stats.compare(lmtuners, second)
+        [row, _] = stats.paired_differences(lmtuners, second)
         assert (row.first, row.second) == pytest.approx((expected, expected))
 
 
 def test_a_comparison_is_by_seed():
     first = runs("cola", [0.5, 0.6, 0.7])
     second = runs("cola", [0.51, 0.61, 0.71])
-    cola, overall = stats.compare(first, second)
+    cola, overall = stats.paired_differences(first, second)
     assert (cola.task, cola.pairs) == ("cola", 3)
     assert cola.difference == pytest.approx(0.01)
     assert cola.interval == pytest.approx((0.01, 0.01))  # every pair differs by as much
     assert cola.p == 2 / 2**3
     assert overall.task == "overall"
     assert overall.notes[0].startswith("without SST-2, MRPC")
-    assert stats.compare(second, first)[0].difference == pytest.approx(-0.01)
+    assert stats.paired_differences(second, first)[0].difference == pytest.approx(-0.01)
 
 
 def test_a_comparison_says_what_is_unlike():
     first = runs("cola", [0.5, 0.6, 0.7], train_rows=8551)
     second = [r._replace(preset="official-code") for r in runs("cola", [0.5, 0.6], train_rows=100)]
     first[0] = first[0]._replace(degenerate="one class only")
-    cola, _ = stats.compare(first, second)
+    cola, _ = stats.paired_differences(first, second)
     assert cola.pairs == 2
     assert cola.first == pytest.approx(0.55)  # the third has no partner
     assert cola.notes == (
@@ -210,11 +210,11 @@ def test_a_comparison_says_what_is_unlike():
 def test_overall_every_task_weighs_the_same_and_wnli_nothing():
     first = runs("cola", [0.5] * 2) + runs("rte", [0.5] * 6) + runs("wnli", [0.1] * 2)
     second = runs("cola", [0.7] * 2) + runs("rte", [0.5] * 6) + runs("wnli", [0.9] * 2)
-    *tasks, overall = stats.compare(first, second)
+    *tasks, overall = stats.paired_differences(first, second)
     assert [row.task for row in tasks] == ["cola", "rte", "wnli"]
     assert overall.difference == pytest.approx(0.1)
     assert overall.pairs == 8
 
 
 def test_nothing_in_common_is_no_comparison():
-    assert stats.compare(runs("cola", [0.5]), runs("rte", [0.5])) == []
+    assert stats.paired_differences(runs("cola", [0.5]), runs("rte", [0.5])) == []

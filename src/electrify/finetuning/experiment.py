@@ -32,7 +32,7 @@ Outputs = Sequence[NDArray[np.float32]]
 """What a model gives for each example."""
 
 
-class Split(NamedTuple):
+class PreparedSplit(NamedTuple):
     """Examples as they were read and as a model takes them."""
 
     examples: Any
@@ -40,12 +40,12 @@ class Split(NamedTuple):
     """With the tokens of each in `lengths`, and `collate`: from numbers of some to a batch."""
 
 
-class Trained(NamedTuple):
+class TrainedModel(NamedTuple):
     """A model that was trained, and what it says of each split that is measured."""
 
     model: Any
     encoder: Encoder
-    splits: Mapping[str, Split]
+    splits: Mapping[str, PreparedSplit]
     outputs: Mapping[str, Outputs]
     answers: Mapping[str, Sequence[Any]]
     scores: Mapping[str, Mapping[str, float]]
@@ -83,10 +83,10 @@ class Problem(Protocol):
     def measure(self, examples: Any, answers: Sequence[Any]) -> Mapping[str, float]:
         """Return the scores of answers; the first is what models are chosen by."""
 
-    def keep(self, folder: Path, trained: Trained) -> None:
+    def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Write what is kept of a run beside its result."""
 
-    def counts(self, splits: Mapping[str, Split]) -> Mapping[str, Any]:
+    def counts(self, splits: Mapping[str, PreparedSplit]) -> Mapping[str, Any]:
         """Return `train_rows` and `malformed` of a result, if the benchmark reports them."""
         return {}
 
@@ -106,12 +106,12 @@ def run_one(
 ) -> Result:
     """Fine-tune, measure, commit; a training that breaks down is a result that says so.
 
-    After a kill it resumes where it was. `stored` gives a result that was committed before.
+    After a kill it resumes where it was. `stored_result` gives a result that was committed before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if problem.identity:
         write_json(folder / "identity.json", dict(problem.identity))
-    encoder, splits = load(problem, model)
+    encoder, splits = load_splits(problem, model)
     train = splits[TRAIN].rows
     network = new_model(problem, encoder, seed)
     result = Result(problem.name, seed, problem.preset, **problem.counts(splits))
@@ -148,8 +148,12 @@ def new_model(problem: Problem, encoder: Encoder, seed: int) -> Any:
 
 
 def _answered(
-    problem: Problem, encoder: Encoder, splits: Mapping[str, Split], model: Any, fitted: Fitted
-) -> Trained:
+    problem: Problem,
+    encoder: Encoder,
+    splits: Mapping[str, PreparedSplit],
+    model: Any,
+    fitted: Fitted,
+) -> TrainedModel:
     problem.learned(model)
     said, answers, scores = {}, {}, {}
     for name in problem.splits:
@@ -157,7 +161,7 @@ def _answered(
         said[name] = outputs(model, rows.lengths, rows.collate, problem.answered_together)
         answers[name] = problem.answers(rows, said[name])
         scores[name] = problem.measure(examples, answers[name])
-    return Trained(model, encoder, splits, said, answers, scores, fitted)
+    return TrainedModel(model, encoder, splits, said, answers, scores, fitted)
 
 
 class Latest:
@@ -193,21 +197,23 @@ LOADED = Latest()
 """The examples of one problem. Workers of a pool have one each."""
 
 
-def load(problem: Problem, model: str) -> tuple[Encoder, dict[str, Split]]:
+def load_splits(problem: Problem, model: str) -> tuple[Encoder, dict[str, PreparedSplit]]:
     """Read and tokenise what a problem learns from and is measured on, once for all its seeds."""
 
-    def made() -> tuple[Encoder, dict[str, Split]]:
+    def made() -> tuple[Encoder, dict[str, PreparedSplit]]:
         encoder, splits = open_encoder(model), {}
         for name in (TRAIN, *problem.splits):
             examples = problem.read(name)
-            splits[name] = Split(examples, problem.prepare(examples, encoder, name == TRAIN))
+            splits[name] = PreparedSplit(
+                examples, problem.prepare(examples, encoder, name == TRAIN)
+            )
         return encoder, splits
 
-    loaded: tuple[Encoder, dict[str, Split]] = LOADED.get((problem, model), made)
+    loaded: tuple[Encoder, dict[str, PreparedSplit]] = LOADED.get((problem, model), made)
     return loaded
 
 
-def stored(problem: Problem, folder: Path) -> Result | None:
+def stored_result(problem: Problem, folder: Path) -> Result | None:
     """Return the result that a folder has; one of other settings is refused."""
     begun, path = folder / "identity.json", folder / "result.json"
     if not begun.is_file() and not path.is_file():

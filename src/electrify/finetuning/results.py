@@ -64,7 +64,7 @@ def degenerate(answers: Sequence[Answer]) -> str:
     return f"the same answer ({shown}) for every example"
 
 
-def as_json(result: Result) -> dict[str, Any]:
+def result_json(result: Result) -> dict[str, Any]:
     """A result as JSON has it: undefined metrics are null."""
     table: dict[str, Any] = defined(result._asdict())
     return table
@@ -80,7 +80,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 def write_result(folder: Path, result: Result, identity: Mapping[str, Any]) -> None:
     """Commit `result.json` to a run's folder, with all that decided the result."""
-    write_json(folder / "result.json", {**as_json(result), "identity": dict(identity)})
+    write_json(folder / "result.json", {**result_json(result), "identity": dict(identity)})
 
 
 def read_result(path: Path) -> Result:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Aggregate = Literal["mean", "median", "best"]
 """Of the scores of a task's seeds."""
-Values = NDArray[np.float64]
+ScoreArray = NDArray[np.float64]
 
 RESAMPLES = 10_000
 FEWEST_FOR_INTERVAL = 6
@@ -27,14 +27,14 @@ EXACT = 16
 """Up to so many pairs all patterns of signs are tried."""
 
 
-AGGREGATES: dict[Aggregate, Callable[..., Values]] = {
+AGGREGATES: dict[Aggregate, Callable[..., ScoreArray]] = {
     "mean": np.mean,
     "median": np.median,
     "best": np.max,
 }
 
 
-def bounds(values: Values, aggregate: Aggregate = "mean") -> tuple[float, float]:
+def bounds(values: ScoreArray, aggregate: Aggregate = "mean") -> tuple[float, float]:
     """The range of few scores, or an interval of their mean or median; `bounds_are` says which.
 
     >>> bounds(np.array([0.5, 0.25]))
@@ -59,7 +59,7 @@ def bounds_are(count: int, aggregate: Aggregate = "mean") -> str:
     return f"{said} (nominal; {measured[least]} % measured with {least} normal scores)"
 
 
-def interval(groups: Sequence[Values], aggregate: Aggregate = "mean") -> tuple[float, float]:
+def interval(groups: Sequence[ScoreArray], aggregate: Aggregate = "mean") -> tuple[float, float]:
     """95 % percentile bootstrap interval of the mean over groups of each group's mean or median.
 
     Every group is drawn from by itself; always the same draws. None for groups of few scores, of
@@ -77,7 +77,7 @@ def interval(groups: Sequence[Values], aggregate: Aggregate = "mean") -> tuple[f
     return float(low), float(high)
 
 
-def sign_flip(groups: Sequence[Values]) -> float:
+def sign_flip(groups: Sequence[ScoreArray]) -> float:
     """The share of sign patterns that take the mean of the groups' means as far from 0, or further.
 
     >>> sign_flip([np.array([1.0, 2.0, 3.0])])
@@ -94,6 +94,6 @@ def sign_flip(groups: Sequence[Values]) -> float:
     return reached / len(signs) if exact else (reached + 1) / (len(signs) + 1)
 
 
-def deviation(values: Sequence[float] | Values) -> float:
+def deviation(values: Sequence[float] | ScoreArray) -> float:
     """Return the standard deviation, with n - 1; not a number for a single value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan

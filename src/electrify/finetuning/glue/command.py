@@ -14,7 +14,7 @@ import torch
 from electrify.config import check_least, unknown
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
-from electrify.finetuning.experiment import LOADED, commit, progressing, run_one, stored
+from electrify.finetuning.experiment import LOADED, commit, progressing, run_one, stored_result
 from electrify.finetuning.fit import Told, silent
 from electrify.finetuning.glue.data import check_folder, data_fingerprint, has_split, read_split
 from electrify.finetuning.glue.presets import PRESETS, Preset, plan, reading_of
@@ -23,7 +23,7 @@ from electrify.finetuning.glue.results import best_jobs, read_results
 from electrify.finetuning.glue.tables import shown, write_tables
 from electrify.finetuning.glue.tasks import TASKS, Split, averaged_tasks
 from electrify.finetuning.options import Glue, Tuning
-from electrify.finetuning.results import Result, as_json
+from electrify.finetuning.results import Result, result_json
 from electrify.jobs import available_cores, executor, in_order
 from electrify.progress import duration, progress
 from electrify.storage.commit import read_json
@@ -45,7 +45,7 @@ def glue(settings: Glue) -> list[dict[str, Any]]:
     print(shown(results, name))
     files = sorted({path.stem for path in write_tables(settings.out, results, name)})
     print(f"{settings.out}: {', '.join(files)} as .md, .tex and .csv")
-    return [as_json(result) for result in results]
+    return [result_json(result) for result in results]
 
 
 def short_name(model: str) -> str:
@@ -241,7 +241,7 @@ def _source_failed(job: Job) -> bool:
 
 def finished(job: Job, weights_wanted: bool = False) -> bool:
     """Whether a job was run before, in just this way; if in another, that is an error."""
-    result = stored(job.problem, job.folder)
+    result = stored_result(job.problem, job.folder)
     if result is None:
         return False
     return bool(result.failed) or not weights_wanted or (job.folder / MODEL).exists()

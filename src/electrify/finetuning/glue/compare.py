@@ -8,8 +8,7 @@ import tyro
 
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
-from electrify.finetuning.glue.results import compare as compared
-from electrify.finetuning.glue.results import read_results
+from electrify.finetuning.glue.results import need_results, paired_differences
 from electrify.finetuning.glue.tables import comparison
 from electrify.storage.commit import differences, read_json
 
@@ -26,17 +25,10 @@ class Compare(AcceptsTextPaths):
 
 def compare(settings: Compare) -> list[dict[str, Any]]:
     """Print and return the differences with their intervals."""
-    both = [read_results(folder) for folder in (settings.first, settings.second)]
-    for folder, results in zip((settings.first, settings.second), both, strict=True):
-        if not results:
-            raise UserError(
-                f"{folder} holds no results",
-                got=f"{folder}",
-                fix="give the --out of electrify glue",
-            )
+    both = [need_results(folder) for folder in (settings.first, settings.second)]
     for line in unlike(settings.first, settings.second):
         print(f"note: {line}")
-    found = compared(*both)
+    found = paired_differences(*both)
     if not found:
         raise UserError(
             "nothing to compare: no task with the same seed is in both",

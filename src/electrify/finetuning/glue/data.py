@@ -14,7 +14,7 @@ from electrify.errors import UserError, needs
 from electrify.finetuning.glue.tasks import GlueTask, Split
 
 MOST_MALFORMED = 0.1
-HUB_NAME = "nyu-mll/glue"
+GLUE_ON_HUB = "nyu-mll/glue"
 
 
 class GlueExamples(NamedTuple):
@@ -92,7 +92,7 @@ def check_folder(folder: Path) -> None:
             f"no GLUE folder {folder}",
             got=f"{folder}",
             fix="give the folder that holds CoLA, SST-2, …, or a copy of the Hub's "
-            f"{HUB_NAME} (hf download {HUB_NAME} --repo-type dataset --local-dir glue)",
+            f"{GLUE_ON_HUB} (hf download {GLUE_ON_HUB} --repo-type dataset --local-dir glue)",
         )
 
 

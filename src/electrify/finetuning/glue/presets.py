@@ -172,7 +172,7 @@ def aggregate_of(labels: Iterable[str]) -> Aggregate:
     return only or "mean"
 
 
-class Plan(NamedTuple):
+class TaskPlan(NamedTuple):
     """How one task is fine-tuned: a preset for a task and a size, with the user's changes."""
 
     fit: Fit
@@ -194,7 +194,7 @@ def plan(
     length: int = 128,
     changes: Mapping[str, object] | None = None,
     head: HeadKind | None = None,
-) -> Plan:
+) -> TaskPlan:
     """What a preset means for a task and an encoder of some width."""
     size = size_of(width)
     settings = replace(
@@ -204,7 +204,7 @@ def plan(
         epochs=preset.task_epochs.get(task.name, float(task.epochs)),
     )
     settings = replace(settings, **(changes or {}))  # type: ignore[arg-type]
-    return Plan(
+    return TaskPlan(
         settings,
         head or preset.head,
         preset.reduction,

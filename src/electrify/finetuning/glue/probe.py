@@ -20,7 +20,7 @@ from electrify.finetuning.glue.command import (
 from electrify.finetuning.glue.results import marked, read_results, summarise
 from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.options import Probe
-from electrify.finetuning.results import Result, as_json
+from electrify.finetuning.results import Result, result_json
 from electrify.models.export import encoder_folder
 from electrify.storage.commit import committed
 from electrify.storage.lock import hold
@@ -57,7 +57,7 @@ def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:
     with committed(path) as temporary:
         temporary.write_text(as_csv(found), encoding="utf-8")
     print(path)
-    return {step: [as_json(result) for result in found[step]] for step in sorted(found)}
+    return {step: [result_json(result) for result in found[step]] for step in sorted(found)}
 
 
 def curve(found: dict[int, list[Result]], names: list[str]) -> str:

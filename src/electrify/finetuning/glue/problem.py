@@ -21,9 +21,9 @@ from transformers import AutoModelForSequenceClassification
 from electrify.finetuning import experiment
 from electrify.finetuning.batches import Rows, as_rows
 from electrify.finetuning.encoder import Encoder, encode, load_body, new_network
-from electrify.finetuning.experiment import TRAIN, Outputs, Problem, Trained
+from electrify.finetuning.experiment import TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.glue.data import GlueExamples, read_split
-from electrify.finetuning.glue.presets import Plan
+from electrify.finetuning.glue.presets import TaskPlan
 from electrify.finetuning.glue.tasks import GlueTask, Split
 from electrify.finetuning.heads import Classifier, Head, OwnHead
 from electrify.finetuning.metrics import scores
@@ -45,7 +45,7 @@ class GlueProblem(Problem):
 
     data: Path
     task: GlueTask
-    plan: Plan
+    plan: TaskPlan
     preset: str
     splits: Sequence[Split] = ()
     """The development files that are there."""
@@ -115,7 +115,7 @@ class GlueProblem(Problem):
         predictions = [answer.prediction for answer in answers]
         return scores(self.task.title, self.task.metrics, predictions, examples.labels)
 
-    def keep(self, folder: Path, trained: Trained) -> None:
+    def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Write the outputs and the weights."""
         said = {split: np.stack(some) for split, some in trained.outputs.items()}
         with committed(folder / "outputs.safetensors") as temporary:
@@ -124,7 +124,7 @@ class GlueProblem(Problem):
         with committed(folder / MODEL) as temporary:
             save_file(tensors, temporary)
 
-    def counts(self, splits: Mapping[str, experiment.Split]) -> dict[str, int]:
+    def counts(self, splits: Mapping[str, experiment.PreparedSplit]) -> dict[str, int]:
         """Return the rows that were used, and those of any split that could not be."""
         malformed = sum(split.examples.malformed for split in splits.values())
         return {"train_rows": len(splits[TRAIN].examples), "malformed": malformed}

@@ -18,7 +18,7 @@ from electrify.finetuning.results import Result, best_of, damaged_result, read_r
 from electrify.finetuning.stats import (
     AGGREGATES,
     Aggregate,
-    Values,
+    ScoreArray,
     bounds,
     deviation,
     interval,
@@ -49,6 +49,15 @@ def read_results(folder: Path) -> list[Result]:
     return sorted(results, key=lambda result: (tasks.index(result.task), result.seed))
 
 
+def need_results(folder: Path) -> list[Result]:
+    """The results of a folder that must have some."""
+    results = read_results(folder)
+    if not results:
+        fix = "give the --out of electrify glue, which must have finished a job"
+        raise UserError(f"{folder} holds no results", got=f"{folder}", fix=fix)
+    return results
+
+
 def best_jobs(results: Iterable[Result]) -> dict[str, Result]:
     """The run of each task that is best on its development examples."""
     by_task: dict[str, list[Result]] = {}
@@ -77,7 +86,7 @@ class Summary(NamedTuple):
         return len(self.scores)
 
     @property
-    def values(self) -> Values:
+    def values(self) -> ScoreArray:
         """The scores by themselves."""
         return np.array(list(self.scores.values()))
 
@@ -170,7 +179,7 @@ def averaged(
     return Average(name, value, interval([s.values for s in summaries], aggregate), ())
 
 
-def compare(
+def paired_differences(
     first: Sequence[Result], second: Sequence[Result], *, average: AverageName | None = None
 ) -> list[Difference]:
     """Each task that both have, seed by seed, then all of them together (WNLI left out).

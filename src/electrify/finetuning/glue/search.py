@@ -23,7 +23,7 @@ SPACE: dict[str, tuple[Any, ...]] = {
     "batch_size": (16, 32),
 }
 """What is tried: the rate within bounds, the others from a list."""
-FIXED = ("preset", "head", "init_head", "length", "precision", "train_limit", "from_mnli")
+GIVEN = ("preset", "head", "init_head", "length", "precision", "train_limit", "from_mnli")
 """What stays as given, for the command that confirms the best trial."""
 
 
@@ -50,7 +50,7 @@ def search(settings: Search) -> None:
     flags = " ".join(f"--{k.replace('_', '-')} {v:g}" for k, v in best.params.items())
     fixed = " ".join(
         f"--{name.replace('_', '-')} {value}"
-        for name in FIXED
+        for name in GIVEN
         if (value := getattr(settings, name))
     )
     print(f"best of {settings.trials}: {best.value:.4f}, trial {best.number}")

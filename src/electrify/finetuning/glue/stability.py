@@ -18,7 +18,7 @@ from electrify.errors import UserError
 from electrify.finetuning.glue.compare import unlike
 from electrify.finetuning.glue.presets import AverageName, average_of
 from electrify.finetuning.glue.published import STABILITY
-from electrify.finetuning.glue.results import marked, read_results, summarise
+from electrify.finetuning.glue.results import marked, need_results, summarise
 from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
 from electrify.finetuning.results import Result
 from electrify.finetuning.stats import deviation
@@ -75,12 +75,7 @@ def stability(settings: Stability) -> dict[str, Any]:
             got=", ".join(map(str, folders)) or "none",
             fix="electrify glue stability glue-1 glue-2 …, one for each pre-training seed",
         )
-    models = {str(folder): read_results(folder) for folder in folders}
-    for name, results in models.items():
-        if not results:
-            raise UserError(
-                f"{name} holds no results", got=name, fix="give the --out of electrify glue"
-            )
+    models = {str(folder): need_results(folder) for folder in folders}
     first, *others = folders
     notes = [f"{first} and {other}: {line}" for other in others for line in unlike(first, other)]
     found = over_models(models)

@@ -10,10 +10,10 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.glue import data as glue_data
-from electrify.finetuning.glue.presets import Plan, described, reading_of
+from electrify.finetuning.glue.presets import TaskPlan, described, reading_of
 from electrify.finetuning.glue.problem import MODEL, GlueProblem, load_fitted
 from electrify.finetuning.glue.published import published
-from electrify.finetuning.glue.results import best_jobs, main_score, read_results
+from electrify.finetuning.glue.results import best_jobs, main_score, need_results
 from electrify.finetuning.glue.submission import FILES, FILLED, pack, validate, write_files
 from electrify.finetuning.glue.tables import beside_published
 from electrify.finetuning.glue.tasks import TASKS, Submitted
@@ -28,13 +28,7 @@ from electrify.training.engine import Engine
 def glue_submit(settings: GlueSubmit) -> None:
     """Predict, write, and check what was written as the server would."""
     glue_data.check_folder(settings.data)
-    best = best_jobs(read_results(settings.results))
-    if not best:
-        raise UserError(
-            f"{settings.results} holds no results",
-            got=f"{settings.results}",
-            fix="run electrify glue first",
-        )
+    best = best_jobs(need_results(settings.results))
     wanted = _check_first(settings, best)
     predictions: dict[str, list[float]] = {}
     with progress("predicting") as update:
@@ -164,5 +158,5 @@ def _problem(settings: GlueSubmit, result: Result) -> tuple[GlueProblem, str, Pa
             got=f"no {MODEL} in {folder}",
             fix="remove that folder and run the same electrify glue again",
         )
-    plan = Plan(**{**about["plan"], "fit": Fit(**about["plan"]["fit"])})
+    plan = TaskPlan(**{**about["plan"], "fit": Fit(**about["plan"]["fit"])})
     return GlueProblem(settings.data, TASKS[result.task], plan, result.preset), source, folder

@@ -20,11 +20,11 @@ from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.experiment import (
     FILES,
     LOADED,
-    load,
+    load_splits,
     progressing,
     publish,
     run_one,
-    stored,
+    stored_result,
 )
 from electrify.finetuning.fit import check_fit
 from electrify.finetuning.options import Finetune
@@ -91,7 +91,7 @@ def _said(path: Path, found: TrainingFile) -> str:
 
 def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
     settings, target = problem.settings, problem.target
-    _, splits = load(problem, settings.model)
+    _, splits = load_splits(problem, settings.model)
     about = {}
     for name, path in (("train", settings.train), ("dev", settings.dev)):
         rows: OwnRows = splits[name].rows
@@ -104,11 +104,9 @@ def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
             seed = settings.seed + number
             folder = build.staging / f"seed-{seed}"
             told = progressing(update, f"seed {seed}", number, settings.seeds)
-            result = stored(problem, folder)
-            result = result or run_one(
-                problem, settings.model, seed, folder, settings.fit, settings.device, told
-            )
-            results.append(result)
+            how = settings.fit, settings.device, told
+            before = stored_result(problem, folder)
+            results.append(before or run_one(problem, settings.model, seed, folder, *how))
             best = best_of(results, first_score)
             for other in results:
                 if other is not best:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.errors import UserError
-from electrify.finetuning.own.files import Table, as_text, fault
+from electrify.finetuning.own.files import DataTable, as_text, fault
 from electrify.finetuning.own.headers import LABELS, TEXTS, is_number
 
 MOST_WHOLE_CLASSES = 20
@@ -45,7 +45,7 @@ class Texts(NamedTuple):
     lines: list[int]
 
 
-def find_columns(table: Table, named: Columns) -> Columns:
+def find_columns(table: DataTable, named: Columns) -> Columns:
     """The columns of texts and labels, by the names that were given or by those that are usual."""
     by_case = {name.lower(): name for name in reversed(table.header)}
 
@@ -80,7 +80,7 @@ def find_columns(table: Table, named: Columns) -> Columns:
     return Columns(text, pair, label)
 
 
-def _by_content(table: Table) -> Columns:
+def _by_content(table: DataTable) -> Columns:
     """The columns of a table without a header: texts, or texts and labels, in either order."""
     if len(table.header) > 2:
         raise fault(
@@ -102,7 +102,7 @@ def _by_content(table: Table) -> Columns:
     return Columns(text, "", label)
 
 
-def _usual_texts(table: Table, by_case: dict[str, str], label: str) -> tuple[str, str]:
+def _usual_texts(table: DataTable, by_case: dict[str, str], label: str) -> tuple[str, str]:
     for names in TEXTS:
         found = [by_case[name] for name in names if name in by_case and by_case[name] != label]
         if len(found) == len(names):
@@ -120,7 +120,7 @@ def _usual_texts(table: Table, by_case: dict[str, str], label: str) -> tuple[str
     )
 
 
-def texts_of(table: Table, columns: Columns) -> Texts:
+def texts_of(table: DataTable, columns: Columns) -> Texts:
     """The texts and labels under some columns; no text may be empty."""
     first = _texts(table, columns.text)
     second = _texts(table, columns.pair) if columns.pair else None
@@ -128,7 +128,7 @@ def texts_of(table: Table, columns: Columns) -> Texts:
     return Texts(table.path, first, second, labels, table.lines)
 
 
-def _texts(table: Table, name: str) -> list[str]:
+def _texts(table: DataTable, name: str) -> list[str]:
     found = []
     for line, cell in zip(table.lines, table.column(name), strict=True):
         if isinstance(cell, list | dict):
@@ -194,10 +194,10 @@ def _number(label: str) -> float | None:
         return None
 
 
-def in_order(labels: Sequence[str]) -> tuple[str, ...]:
+def label_order(labels: Sequence[str]) -> tuple[str, ...]:
     """The different labels in the order of their numbers.
 
-    >>> in_order(["10", "9", "9"]), in_order(["b", "10", "9"])
+    >>> label_order(["10", "9", "9"]), label_order(["b", "10", "9"])
     (('9', '10'), ('10', '9', 'b'))
     """
     different = set(labels)
@@ -208,7 +208,7 @@ def in_order(labels: Sequence[str]) -> tuple[str, ...]:
 
 def classes_of(texts: Texts) -> tuple[str, ...]:
     """The classes of a training file."""
-    classes = in_order(need_labels(texts))
+    classes = label_order(need_labels(texts))
     if len(classes) < 2:
         raise UserError(
             f"{texts.path}: every row has the same label, so there is nothing to learn",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from electrify.corpora.archive import COMPRESSED, Truncated, read_blocks
 from electrify.errors import UserError
-from electrify.finetuning.own.headers import NOTHING, Remembered, column_names, lacks_header
+from electrify.finetuning.own.headers import NO_MEMORY, Remembered, column_names, lacks_header
 
 MOST_CHARACTERS = 100_000
 """In one cell: more is most often a quotation mark that was never closed."""
@@ -26,7 +26,7 @@ Row = tuple[int, list[Any]]
 """The line it begins at, and its cells."""
 
 
-class Table(NamedTuple):
+class DataTable(NamedTuple):
     """A table whose rows all have a cell for each name of the header; None where JSON has none."""
 
     path: Path
@@ -81,8 +81,8 @@ def read_text(path: Path) -> str:
 
 
 def read_table(
-    path: Path, text: str, named: Sequence[str] = (), remembered: Remembered = NOTHING
-) -> Table:
+    path: Path, text: str, named: Sequence[str] = (), remembered: Remembered = NO_MEMORY
+) -> DataTable:
     """The text of a file as a table, by the file's suffix; `named` are columns asked for."""
     suffix = suffix_of(path)
     if suffix not in (*TABLES, *JSON_LINES):
@@ -113,7 +113,7 @@ def read_table(
     if not rows:
         raise UserError(f"{path} has no rows", got="a header alone", fix="give a file with rows")
     lines = [line for line, _ in rows]
-    return Table(path, header, [cells for _, cells in rows], lines, numbered)
+    return DataTable(path, header, [cells for _, cells in rows], lines, numbered)
 
 
 def check_length(path: Path, line: int, name: str, cell: Any) -> None:

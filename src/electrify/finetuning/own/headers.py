@@ -36,7 +36,7 @@ class Remembered(NamedTuple):
         return bool(names) and all(map(NUMBERED.fullmatch, names))
 
 
-NOTHING = Remembered()
+NO_MEMORY = Remembered()
 
 
 def column_names(width: int) -> list[str]:
@@ -58,7 +58,7 @@ def has_usual(header: Sequence[str]) -> bool:
 
 
 def lacks_header(
-    rows: Sequence[Sequence[str]], named: Sequence[str], remembered: Remembered = NOTHING
+    rows: Sequence[Sequence[str]], named: Sequence[str], remembered: Remembered = NO_MEMORY
 ) -> bool:
     """Whether the first row of a table is one like the others; `named` are columns asked for.
 

@@ -26,7 +26,7 @@ from electrify.finetuning.own.data import Columns, find_columns, texts_of
 from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
-    Table,
+    DataTable,
     read_table,
     read_text,
     suffix_of,
@@ -97,12 +97,12 @@ def _suffix(settings: Predict) -> str:
     return suffix
 
 
-def _read(settings: Predict, target: Target, text: str) -> tuple[Data, Table, str]:
+def _read(settings: Predict, target: Target, text: str) -> tuple[Data, DataTable, str]:
     """The rows of a file, its table, and how it was read where that is not plain from its name."""
     named = Columns(settings.text, settings.pair, settings.label)
     if target.kind == "tags":
         objects = suffix_of(settings.file) in JSON_LINES
-        table = read_table(settings.file, text) if objects else Table(settings.file, [], [], [])
+        table = read_table(settings.file, text) if objects else DataTable(settings.file, [], [], [])
         data = read_to_tag(settings.file, text, named, target.labels)
         form = "" if objects or data.word_lines else f"{data.path}: plain text, one sentence a line"
         return data, table, form
@@ -114,7 +114,7 @@ def _read(settings: Predict, target: Target, text: str) -> tuple[Data, Table, st
     return texts_of(table, columns), table, form
 
 
-def _header_said(table: Table, columns: Columns, expected: Sequence[str]) -> str:
+def _header_said(table: DataTable, columns: Columns, expected: Sequence[str]) -> str:
     """Whether the first line is a header, where its names do not say so."""
     if table.numbered:
         return f"{table.path}: no header line; columns have numbers"
@@ -135,7 +135,7 @@ def _remembered(settings: Predict, named: Columns) -> Columns | None:
     return Columns(**texts)
 
 
-def _present(known: Columns | None, table: Table, named: Columns) -> Columns:
+def _present(known: Columns | None, table: DataTable, named: Columns) -> Columns:
     """The columns the model was fine-tuned with if the file has them, or those that are named.
 
     Under a header without usual names, columns that the model knows by number are those places.
@@ -166,7 +166,7 @@ def _outputs(model: Any, rows: OwnRows, batch_size: int) -> list[NDArray[np.floa
         return outputs(model, rows.lengths, collate, batch_size)
 
 
-def _table(table: Table, target: Target, said: Sequence[OwnAnswer], suffix: str) -> str:
+def _table(table: DataTable, target: Target, said: Sequence[OwnAnswer], suffix: str) -> str:
     """The table, with what was predicted in place of columns of that name or after all others."""
     added: list[dict[str, Any]] = []
     for one in said:
@@ -181,7 +181,7 @@ def _table(table: Table, target: Target, said: Sequence[OwnAnswer], suffix: str)
 
 
 def _tagged(
-    sentences: Sentences, table: Table, text: str, said: Sequence[OwnAnswer], suffix: str
+    sentences: Sentences, table: DataTable, text: str, said: Sequence[OwnAnswer], suffix: str
 ) -> str:
     pairs = [(w, one.prediction) for w, one in zip(sentences.words, said, strict=True)]
     if suffix == ".csv":

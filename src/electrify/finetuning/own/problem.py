@@ -12,7 +12,7 @@ from typing import Any
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, load_network, new_network, open_encoder
-from electrify.finetuning.experiment import FILES, TRAIN, Outputs, Problem, Trained
+from electrify.finetuning.experiment import FILES, TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Finetune
 from electrify.finetuning.own.target import (
@@ -71,7 +71,7 @@ class OwnProblem(Problem):
         """Return the scores of this kind of labels."""
         return measure(self.target, examples, answers)
 
-    def keep(self, folder: Path, trained: Trained) -> None:
+    def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Write a network and its tokenizer; loaded again they must say the same."""
         files, model, tokenizer = folder / FILES, trained.model.cpu(), trained.encoder.tokenizer
         tokenizer.model_max_length = self.length

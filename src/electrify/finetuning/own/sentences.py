@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.errors import UserError
-from electrify.finetuning.own.data import Columns, in_order
+from electrify.finetuning.own.data import Columns, label_order
 from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
-    Table,
+    DataTable,
     as_text,
     check_length,
     fault,
@@ -31,7 +31,7 @@ CONLL = (".conll", ".conll2003", UNIVERSAL, ".bio", ".iob", ".iob2", ".bioes", "
 WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "labels", "pos_tags", "tag", "label")
 BETWEEN_DOCUMENTS = "-DOCSTART-"
 OUTSIDE = "O"
-MOST_WORDS = 1_000
+LONGEST_SENTENCE = 1_000
 """In a sentence; a longer one is a file without blank lines between its sentences."""
 MOST_TAGS = 100
 """More different tags than these, for less than four words each, are no tags."""
@@ -195,8 +195,8 @@ def _plausible(found: Sentences) -> Sentences:
     )
     if len(with_blanks) > len(words) / 2:
         what, got = "most words have blanks inside, as texts have", repr(with_blanks[0][:60])
-    elif len(found.words[longest]) > MOST_WORDS:
-        what = f"a sentence of more than {MOST_WORDS:,} words"
+    elif len(found.words[longest]) > LONGEST_SENTENCE:
+        what = f"a sentence of more than {LONGEST_SENTENCE:,} words"
         got = f"{len(found.words[longest]):,} lines without a blank one between"
     elif len(tags) > MOST_TAGS and len(tags) > len(words) / 4:
         what = "too many different tags to be tags of words"
@@ -254,7 +254,7 @@ def _place(path: Path, named: str, flag: str, width: int, default: int) -> int:
     return int(named) - 1
 
 
-def _from_objects(table: Table, named: Columns) -> Sentences:
+def _from_objects(table: DataTable, named: Columns) -> Sentences:
     words_name = named.text or _usual(table, WORDS)
     tags_name = named.label or _usual(table, TAGS)
     for name in (words_name or WORDS[0], tags_name or words_name):
@@ -283,16 +283,16 @@ def _from_objects(table: Table, named: Columns) -> Sentences:
     return Sentences(table.path, words, tags, table.lines)
 
 
-def _column(table: Table, name: str) -> list[tuple[int, Any]]:
+def _column(table: DataTable, name: str) -> list[tuple[int, Any]]:
     return list(zip(table.lines, table.column(name), strict=True))
 
 
-def _usual(table: Table, names: Sequence[str]) -> str:
+def _usual(table: DataTable, names: Sequence[str]) -> str:
     by_case = {name.lower(): name for name in table.header}
     return next((by_case[name] for name in names if name in by_case), "")
 
 
-def _list(table: Table, line: int, name: str, cell: Any) -> list[str]:
+def _list(table: DataTable, line: int, name: str, cell: Any) -> list[str]:
     plain = isinstance(cell, list) and not any(
         isinstance(one, list | dict | None.__class__) for one in cell
     )
@@ -324,7 +324,7 @@ def need_tags(sentences: Sentences) -> list[list[str]]:
 
 def tags_of(sentences: Sentences) -> tuple[str, ...]:
     """The different tags of a training file."""
-    tags = in_order([tag for some in need_tags(sentences) for tag in some])
+    tags = label_order([tag for some in need_tags(sentences) for tag in some])
     if len(tags) < 2:
         raise UserError(
             f"{sentences.path}: every word has the same tag, so there is nothing to learn",

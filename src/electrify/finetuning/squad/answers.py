@@ -46,7 +46,7 @@ class Answered(NamedTuple):
         return self.answers[0].text
 
 
-NOTHING = SpanAnswer("", 0.0, 0.0)
+NO_ANSWER = SpanAnswer("", 0.0, 0.0)
 """Where no candidate is an answer."""
 
 
@@ -88,7 +88,7 @@ def _answered(
         if len(answers) == BEST:
             break
     null = min(float(rows_N4[0, 2] + rows_N4[0, 3]) for rows_N4 in candidates)
-    return Answered(list(answers.values()) or [NOTHING], null)
+    return Answered(list(answers.values()) or [NO_ANSWER], null)
 
 
 def most_context(spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:

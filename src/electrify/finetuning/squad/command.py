@@ -13,11 +13,18 @@ from typing import Any
 from electrify.config import check_least, to_toml
 from electrify.errors import GuardError, UserError
 from electrify.finetuning.encoder import HEADS_DRAWN, fingerprint
-from electrify.finetuning.experiment import LOADED, load, progressing, publish, run_one, stored
+from electrify.finetuning.experiment import (
+    LOADED,
+    load_splits,
+    progressing,
+    publish,
+    run_one,
+    stored_result,
+)
 from electrify.finetuning.fit import Fitted, check_fit
 from electrify.finetuning.options import Squad
 from electrify.finetuning.squad.data import find_files
-from electrify.finetuning.squad.heads import HEADS
+from electrify.finetuning.squad.heads import SPAN_HEADS
 from electrify.finetuning.squad.problem import SquadProblem
 from electrify.progress import duration, progress
 from electrify.storage.build import Build
@@ -29,7 +36,7 @@ def squad(settings: Squad) -> dict[str, Any]:
     check_fit(settings.fit)
     check_least(settings, dev_limit=0)
     files = find_files(settings.data, settings.version)
-    problem = SquadProblem(settings, files, HEADS[settings.head].rows)
+    problem = SquadProblem(settings, files, SPAN_HEADS[settings.head].rows)
     with LOADED:
         if not (settings.out / "manifest.json").exists():
             _load(problem)  # what can be wrong with the input shows before the folder is begun
@@ -58,7 +65,7 @@ def _identity(problem: SquadProblem) -> dict[str, Any]:
 
 
 def _load(problem: SquadProblem) -> None:
-    _, splits = load(problem, problem.settings.model)
+    _, splits = load_splits(problem, problem.settings.model)
     counts, dev = splits["train"].rows.counts, splits["dev"].rows
     print(
         f"SQuAD {problem.files.version}: {counts['questions']:,} questions to learn from in "
@@ -73,7 +80,7 @@ def _make(build: Build, problem: SquadProblem) -> None:
     folder = build.staging / f"seed-{settings.seed}"
     with progress("learning") as update:
         told = progressing(update, "step", 0, 1)
-        result = stored(problem, folder) or run_one(
+        result = stored_result(problem, folder) or run_one(
             problem, settings.model, settings.seed, folder, settings.fit, settings.device, told
         )
     if result.failed:

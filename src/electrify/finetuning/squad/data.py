@@ -12,7 +12,7 @@ from electrify.errors import UserError
 
 Version = Literal["1.1", "2.0"]
 VERSIONS: tuple[Version, ...] = ("1.1", "2.0")
-Kind = TypeVar("Kind")
+Value = TypeVar("Value")
 
 
 class Gold(NamedTuple):
@@ -144,7 +144,7 @@ def _question(path: Path, entry: Any, context: str, version: Version, place: str
     return Question(number, text, context, answers)
 
 
-def _field(path: Path, entry: Any, name: str, kind: type[Kind], place: str) -> Kind:
+def _field(path: Path, entry: Any, name: str, kind: type[Value], place: str) -> Value:
     if not isinstance(entry, dict) or name not in entry:
         raise _wrong(path, f'{place} has no "{name}"')
     value = entry[name]

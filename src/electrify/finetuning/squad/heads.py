@@ -20,7 +20,7 @@ from transformers import AutoModelForQuestionAnswering
 
 from electrify.finetuning.encoder import Encoder, load_body, new_network
 from electrify.finetuning.heads import Examples, OnBody, OnNetwork
-from electrify.finetuning.squad.windows import Asked
+from electrify.finetuning.squad.windows import WindowBatch
 from electrify.models.inputs import call
 
 BEAM = 20
@@ -33,14 +33,14 @@ FORBIDDEN = -1000.0
 class SimpleSpans(OnNetwork):
     """A question-answering model of transformers, trained by the mean loss, as is usual for it."""
 
-    def forward(self, batch: Asked, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, batch: WindowBatch, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
         """This batch's share of the mean loss."""
         start_BL, end_BL = self._scores(batch)
         losses_B = _span_losses(start_BL, end_BL, batch)
         loss = losses_B.sum() / totals.examples
         return loss, {"loss": loss.detach()}
 
-    def logits(self, batch: Asked) -> Tensor:
+    def logits(self, batch: WindowBatch) -> Tensor:
         """Candidates: all pairs of the best starts and the best ends."""
         start_BL, end_BL = (
             _masked(scores_BL, batch.allowed_BL) for scores_BL in self._scores(batch)
@@ -57,7 +57,7 @@ class SimpleSpans(OnNetwork):
             end_BL[:, 0],
         )
 
-    def _scores(self, batch: Asked) -> tuple[Tensor, Tensor]:
+    def _scores(self, batch: WindowBatch) -> tuple[Tensor, Tensor]:
         output = call(self.network, batch.ids_BL, batch)
         return output.start_logits.float(), output.end_logits.float()
 
@@ -74,7 +74,7 @@ class JointSpans(OnBody):
         ends = (self.end_hidden, self.end, self.answerable_hidden, self.answerable)
         self.draw(seed, self.start, *ends)
 
-    def forward(self, batch: Asked, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, batch: WindowBatch, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum of the losses: spans, and half of answerability, which 1.1 learns, too."""
         hidden_BLH = call(self.body, batch.ids_BL, batch)[0]
         start_BL = self._starts(hidden_BLH, batch)
@@ -87,7 +87,7 @@ class JointSpans(OnBody):
         loss = (losses_B + ANSWERABLE_WEIGHT * answerable_B).sum()
         return loss, {"loss": loss.detach()}
 
-    def logits(self, batch: Asked) -> Tensor:
+    def logits(self, batch: WindowBatch) -> Tensor:
         """Candidates: the best starts, and the best ends for each; scores are log probabilities.
 
         "No answer" scores by how likely that is, as a logit.
@@ -108,10 +108,10 @@ class JointSpans(OnBody):
             torch.zeros_like(impossible_B),
         )
 
-    def _starts(self, hidden_BLH: Tensor, batch: Asked) -> Tensor:
+    def _starts(self, hidden_BLH: Tensor, batch: WindowBatch) -> Tensor:
         return _masked(self.start(hidden_BLH).squeeze(-1).float(), batch.allowed_BL)
 
-    def _ends(self, hidden_BLH: Tensor, starts_BK: Tensor, batch: Asked) -> Tensor:
+    def _ends(self, hidden_BLH: Tensor, starts_BK: Tensor, batch: WindowBatch) -> Tensor:
         """Scores of every token as the end, for each of K starts."""
         width = hidden_BLH.shape[-1]
         places_BKH = starts_BK.unsqueeze(-1).expand(-1, -1, width)
@@ -137,7 +137,7 @@ def _masked(scores: Tensor, allowed: Tensor) -> Tensor:
     return scores + FORBIDDEN * (1 - allowed)
 
 
-def _span_losses(start_BL: Tensor, end_BL: Tensor, batch: Asked) -> Tensor:
+def _span_losses(start_BL: Tensor, end_BL: Tensor, batch: WindowBatch) -> Tensor:
     start_B = cross_entropy(start_BL, batch.starts_B, reduction="none")
     return (start_B + cross_entropy(end_BL, batch.ends_B, reduction="none")) / 2
 
@@ -185,7 +185,7 @@ class SpanHead(NamedTuple):
     """Windows predicted together: a beam takes much memory."""
 
 
-HEADS = {
+SPAN_HEADS = {
     "simple": SpanHead(_simple, lambda null, best: null - best, 0.0, 64),
     "official": SpanHead(_joint, lambda null, best: null, -2.75, 16),
 }

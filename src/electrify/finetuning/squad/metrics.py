@@ -31,7 +31,7 @@ def exact(prediction: str, gold: str) -> float:
     return float(normalised(prediction) == normalised(gold))
 
 
-def f1(prediction: str, gold: str, version: Version) -> float:
+def word_f1(prediction: str, gold: str, version: Version) -> float:
     """The harmonic mean of precision and recall of the words, repeated ones included."""
     said, wanted = normalised(prediction).split(), normalised(gold).split()
     if version == "2.0" and not (said and wanted):
@@ -58,7 +58,7 @@ def scores(questions: Sequence[Question], answers: Mapping[str, str], version: V
 
     return Scores(
         [best(question, exact) for question in questions],
-        [best(question, lambda said, gold: f1(said, gold, version)) for question in questions],
+        [best(question, lambda said, gold: word_f1(said, gold, version)) for question in questions],
     )
 
 
@@ -106,7 +106,7 @@ def best_threshold(
     return Best(100 * highest / len(questions), threshold)
 
 
-def evaluate(
+def evaluate_answers(
     questions: Sequence[Question],
     answers: Mapping[str, str],
     version: Version,

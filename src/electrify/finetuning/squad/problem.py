@@ -9,12 +9,12 @@ from safetensors.torch import save_file
 
 from electrify.config import to_dict
 from electrify.finetuning.encoder import Encoder
-from electrify.finetuning.experiment import FILES, TRAIN, Outputs, Problem, Trained
+from electrify.finetuning.experiment import FILES, TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.options import Squad
 from electrify.finetuning.squad.answers import Answered, decode, n_best
 from electrify.finetuning.squad.data import Files, Question, read_questions, some_of
-from electrify.finetuning.squad.heads import HEADS, JointSpans, SimpleSpans, SpanHead
-from electrify.finetuning.squad.metrics import evaluate
+from electrify.finetuning.squad.heads import SPAN_HEADS, JointSpans, SimpleSpans, SpanHead
+from electrify.finetuning.squad.metrics import evaluate_answers
 from electrify.finetuning.squad.windows import Windows, build_windows
 from electrify.models.export import own_tensors
 from electrify.storage.commit import write_json
@@ -42,7 +42,7 @@ class SquadProblem(Problem):
     @property
     def span_head(self) -> SpanHead:
         """How the head is made and read."""
-        return HEADS[self.settings.head]
+        return SPAN_HEADS[self.settings.head]
 
     @property
     def threshold(self) -> float:
@@ -75,7 +75,7 @@ class SquadProblem(Problem):
         """Return what the evaluation script of the version prints."""
         best = {q.id: a.prediction for q, a in zip(examples, answers, strict=True)}
         odds = self._odds(examples, answers)
-        return evaluate(examples, best, self.files.version, odds, self.threshold)
+        return evaluate_answers(examples, best, self.files.version, odds, self.threshold)
 
     def _odds(
         self, questions: Sequence[Question], answered: Sequence[Answered]
@@ -86,7 +86,7 @@ class SquadProblem(Problem):
         pairs = zip(questions, answered, strict=True)
         return {q.id: float(self.span_head.odds(a.null, a.answers[0].score)) for q, a in pairs}
 
-    def keep(self, folder: Path, trained: Trained) -> None:
+    def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Write predictions, scores and the model."""
         files, settings = folder / FILES, self.settings
         questions, answered = trained.splits["dev"].examples, trained.answers["dev"]

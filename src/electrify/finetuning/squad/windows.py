@@ -28,7 +28,7 @@ MOST_MISSES = 0.5
 """Answers may begin or end inside a token, a few in a hundred; misplaced tokens miss nearly all."""
 
 
-class Asked(NamedTuple):
+class WindowBatch(NamedTuple):
     """Some windows as tensors."""
 
     ids_BL: Tensor
@@ -54,7 +54,7 @@ class Tokens(NamedTuple):
     ends: NDArray[np.int64]
 
 
-class Frame(NamedTuple):
+class WindowFrame(NamedTuple):
     """The special tokens round two texts, as ids and types: before, between and after them."""
 
     ids: tuple[list[int], list[int], list[int]]
@@ -85,7 +85,7 @@ class Windows:
     asked: list[Tokens]
     contexts: list[Tokens]
     """Of every question; questions of one paragraph share one."""
-    frame: Frame
+    frame: WindowFrame
     padding: int
     windows: list[Window] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Windows:
         context = self.contexts[question]
         return self.questions[question].context[context.starts[first] : context.ends[last]].strip()
 
-    def collate(self, numbers: NDArray[np.int64]) -> Asked:
+    def collate(self, numbers: NDArray[np.int64]) -> WindowBatch:
         """Some windows as tensors, padded to the longest of them."""
         chosen = [self.windows[number] for number in numbers]
         rows = [self.row(window) for window in chosen]
@@ -133,7 +133,7 @@ class Windows:
             allowed[i, self.offset(window) : len(ids[i])] = allowed[i, 0] = 1
         targets = torch.tensor([self.target(window) for window in chosen])
         impossible = [float(self.questions[window.question].impossible) for window in chosen]
-        return Asked(
+        return WindowBatch(
             *tensors,
             torch.from_numpy(allowed),
             targets[:, 0],
@@ -148,9 +148,9 @@ def build_windows(
     """Windows of at most `length` tokens; to learn from, with answers, or else to be answered."""
     unplaced: list[Placed | None] = [None] * len(questions)
     kept, places, counts = _answered(questions) if learn else (questions, unplaced, {})
-    asked = [_cut(tokens) for tokens in tokens_of(encoder, [q.text for q in kept])]
+    asked = [_cut(tokens) for tokens in tokens_with_offsets(encoder, [q.text for q in kept])]
     paragraphs = list(dict.fromkeys(q.context for q in kept))
-    tokens = dict(zip(paragraphs, tokens_of(encoder, paragraphs), strict=True))
+    tokens = dict(zip(paragraphs, tokens_with_offsets(encoder, paragraphs), strict=True))
     made = Windows(kept, asked, [tokens[q.context] for q in kept], frame_of(encoder), encoder.pad)
     if stride < 1:
         raise UserError("--stride is out of range", got=f"{stride}", fix="give 128")
@@ -209,7 +209,7 @@ def _answered(
     return [question for question, _ in kept], [place for _, place in kept], counts
 
 
-def tokens_of(encoder: Encoder, texts: Sequence[str]) -> list[Tokens]:
+def tokens_with_offsets(encoder: Encoder, texts: Sequence[str]) -> list[Tokens]:
     """The tokens of every text, whose characters never include white space at their ends."""
     backend = encoder.tokenizer.backend_tokenizer
     encodings = backend.encode_batch(list(texts), add_special_tokens=False)
@@ -232,14 +232,14 @@ def _cut(tokens: Tokens) -> Tokens:
     return Tokens(*(part[:LONGEST_QUESTION] for part in tokens))
 
 
-def frame_of(encoder: Encoder) -> Frame:
+def frame_of(encoder: Encoder) -> WindowFrame:
     """What a tokenizer puts round two texts, found by giving it two."""
     both = encoder.tokenizer.backend_tokenizer.encode("a", "a")
     sides = both.sequence_ids
     first, second = sides.index(0), sides.index(1)
     cuts = (0, first), (first + sides.count(0), second), (second + sides.count(1), len(sides))
     ids, types = ([part[a:b] for a, b in cuts] for part in (both.ids, both.type_ids))
-    return Frame(
+    return WindowFrame(
         (ids[0], ids[1], ids[2]),
         (types[0], types[1], types[2]),
         (both.type_ids[first], both.type_ids[second]),
