@@ -221,11 +221,8 @@ def stored_result(problem: Problem, folder: Path) -> Result | None:
     before = read_json(path)["identity"] if path.is_file() else read_json(begun)
     other = differences(before, problem.identity, free={"source"})
     if since := made_before(before, problem.identity, HEADS_DRAWN, free={"source", "preset"}):
-        raise UserError(
-            f"{folder} was made before {since}",
-            got=other,
-            fix="use another --out; nothing was touched",
-        )
+        fix = "use another --out; nothing was touched"
+        raise UserError(f"{folder} was made before {since}", got=other, fix=fix)
     if other:
         raise UserError(
             f"{folder} was made with other settings, another model or other data",

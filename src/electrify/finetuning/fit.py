@@ -144,11 +144,9 @@ def check_fit(settings: Fit) -> None:
     """Refuse settings that cannot be."""
     for name, least in (("lr", 0.0), ("epochs", 0.0), ("batch_size", 0)):
         if not getattr(settings, name) > least:
-            raise UserError(
-                f"--{name.replace('_', '-')} is out of range",
-                got=f"{getattr(settings, name)}",
-                fix=f"give more than {least}",
-            )
+            got = f"{getattr(settings, name)}"
+            fix = f"give more than {least}"
+            raise UserError(f"--{name.replace('_', '-')} is out of range", got=got, fix=fix)
     if not 0 <= settings.warmup < 1:
         raise UserError("--warmup is no share", got=f"{settings.warmup}", fix="give 0.1")
 

@@ -22,11 +22,9 @@ def scores(
     """Some metrics, as fractions, of predicted against true class numbers or scores."""
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     if predictions.shape != labels.shape or predictions.ndim != 1 or not len(labels):
-        raise UserError(
-            f"{title}: predictions and labels do not match",
-            got=f"shapes {predictions.shape} and {labels.shape}",
-            fix="give one prediction for each label, and at least one",
-        )
+        got = f"shapes {predictions.shape} and {labels.shape}"
+        fix = "give one prediction for each label, and at least one"
+        raise UserError(f"{title}: predictions and labels do not match", got=got, fix=fix)
     return {name: METRICS[name](predictions, labels) for name in metrics}
 
 

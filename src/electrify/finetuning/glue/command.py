@@ -177,11 +177,8 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
 
 def _check_model(settings: Tuning, preset: Preset, encoder: Encoder) -> None:
     if not 8 <= settings.length <= encoder.longest:
-        raise UserError(
-            "--length does not fit the encoder",
-            got=f"{settings.length}",
-            fix=f"give 8 … {encoder.longest}",
-        )
+        fix = f"give 8 … {encoder.longest}"
+        raise UserError("--length does not fit the encoder", got=f"{settings.length}", fix=fix)
     if settings.init_head == "pretrained" and (settings.head or preset.head) == "official":
         raise UserError(
             "--init-head pretrained needs the architecture's own head",

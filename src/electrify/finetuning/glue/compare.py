@@ -49,11 +49,9 @@ def unlike(first: Path, second: Path) -> list[str]:
         mine, theirs = (read_json(file)["identity"] for file in (path, other))
         task = path.parent.name.rpartition("-")[0]
         if mine["data"].get("dev") != theirs["data"].get("dev"):
-            raise UserError(
-                f"{task}: measured on other development files",
-                got=f"{first} and {second}",
-                fix="run both on the same data",
-            )
+            got = f"{first} and {second}"
+            fix = "run both on the same data"
+            raise UserError(f"{task}: measured on other development files", got=got, fix=fix)
         if differing := differences(mine, theirs, free={"source", "model"}):
             notes[f"{task}: {differing}"] = None
     return list(notes)

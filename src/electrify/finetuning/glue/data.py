@@ -47,11 +47,9 @@ def read_split(folder: Path, task: GlueTask, split: Split) -> GlueExamples:
     try:
         data = b"".join(path.read_bytes() for path in files)
     except OSError as error:
-        raise UserError(
-            f"{task.title} lacks a file",
-            got=f"{files[0]}: {error.strerror}",
-            fix="give --data the GLUE folder, or leave the task out of --tasks",
-        ) from error
+        got = f"{files[0]}: {error.strerror}"
+        fix = "give --data the GLUE folder, or leave the task out of --tasks"
+        raise UserError(f"{task.title} lacks a file", got=got, fix=fix) from error
     source = f"{files[0].name} {hashlib.sha256(data).hexdigest()[:16]}"
     if files[0].suffix == ".parquet":
         return _examples(files[0], source, _hub_rows(files, task), labelled)
@@ -151,18 +149,13 @@ def _columns(
             return texts, 0, 1
         if task.label.lower() in header:
             return texts, header.index(task.label.lower()), 1
-        raise UserError(
-            f"{path} has no labels",
-            got=f"columns {', '.join(rows[0])}",
-            fix=f"a column {task.label} is needed",
-        )
+        fix = f"a column {task.label} is needed"
+        raise UserError(f"{path} has no labels", got=f"columns {', '.join(rows[0])}", fix=fix)
     if task.headless[0] and labelled:
         return (*task.headless, 0)
-    raise UserError(
-        f"{path} lacks columns of {task.title}",
-        got=f"line 1: {', '.join(rows[0])[:200]}",
-        fix=f"columns {', '.join(task.texts)} are needed, with a header",
-    )
+    got = f"line 1: {', '.join(rows[0])[:200]}"
+    fix = f"columns {', '.join(task.texts)} are needed, with a header"
+    raise UserError(f"{path} lacks columns of {task.title}", got=got, fix=fix)
 
 
 def _number(task: GlueTask, text: Any) -> float | None:
@@ -182,11 +175,9 @@ def _check_enough(path: Path, good: int, malformed: int) -> None:
             f"{path} has no examples", got=f"{malformed} malformed rows", fix="get the file again"
         )
     if malformed > MOST_MALFORMED * (good + malformed):
-        raise UserError(
-            f"{path} does not look like the GLUE file of this name",
-            got=f"{malformed:,} of {good + malformed:,} rows lack a column or have another label",
-            fix="get the file again",
-        )
+        got = f"{malformed:,} of {good + malformed:,} rows lack a column or have another label"
+        fix = "get the file again"
+        raise UserError(f"{path} does not look like the GLUE file of this name", got=got, fix=fix)
 
 
 def _hub_files(folder: Path, task: GlueTask, split: Split) -> list[Path]:

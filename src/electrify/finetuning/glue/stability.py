@@ -70,11 +70,9 @@ def stability(settings: Stability) -> dict[str, Any]:
     folders = settings.folders
     places = {folder.resolve() for folder in folders}
     if len(places) < 2 or len(places) < len(folders):
-        raise UserError(
-            "stability needs two or more different folders",
-            got=", ".join(map(str, folders)) or "none",
-            fix="electrify glue stability glue-1 glue-2 …, one for each pre-training seed",
-        )
+        got = ", ".join(map(str, folders)) or "none"
+        fix = "electrify glue stability glue-1 glue-2 …, one for each pre-training seed"
+        raise UserError("stability needs two or more different folders", got=got, fix=fix)
     models = {str(folder): need_results(folder) for folder in folders}
     first, *others = folders
     notes = [f"{first} and {other}: {line}" for other in others for line in unlike(first, other)]
@@ -101,11 +99,8 @@ def over_models(models: Mapping[str, Sequence[Result]]) -> AcrossModels:
     scores = [_score(name, results, average) for name, results in models.items()]
     tasks = [name for name in averaged_tasks() if any(name in score.best for score in scores)]
     if not tasks:
-        raise UserError(
-            "no task with a score that counts",
-            got=", ".join(models),
-            fix=f"run electrify glue with some of {', '.join(averaged_tasks())}",
-        )
+        fix = f"run electrify glue with some of {', '.join(averaged_tasks())}"
+        raise UserError("no task with a score that counts", got=", ".join(models), fix=fix)
     if lacking := {
         score.name: lacks
         for score in scores

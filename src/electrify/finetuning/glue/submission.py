@@ -62,11 +62,9 @@ def pack(path: Path, predictions: Mapping[str, Sequence[float]]) -> list[str]:
         notes.append(f"{FILLED}: no predictions, filled with the majority class 0 (not_entailment)")
     unknown = given.keys() - FILES.keys()
     if unknown:
-        raise UserError(
-            "predictions for files the GLUE server does not know",
-            got=", ".join(sorted(unknown)),
-            fix=f"give predictions for {', '.join(FILES)}",
-        )
+        got = ", ".join(sorted(unknown))
+        fix = f"give predictions for {', '.join(FILES)}"
+        raise UserError("predictions for files the GLUE server does not know", got=got, fix=fix)
     missing = [name for name in FILES if name not in given]
     notes += [f"{name}: no predictions, left out; the server takes no less" for name in missing]
     path.write_bytes(_zipped({name: _text(name, given[name]) for name in sorted(given)}))
@@ -76,18 +74,13 @@ def pack(path: Path, predictions: Mapping[str, Sequence[float]]) -> list[str]:
 def _text(name: str, values: Sequence[float]) -> str:
     task, rows = FILES[name]
     if len(values) != rows:
-        raise UserError(
-            f"{name}: not one prediction for each test row",
-            got=f"{len(values):,}",
-            fix=f"give {rows:,}, for the official test file",
-        )
+        got = f"{len(values):,}"
+        fix = f"give {rows:,}, for the official test file"
+        raise UserError(f"{name}: not one prediction for each test row", got=got, fix=fix)
     low, high = task.score_range
     if _beyond_one(task) and all(value <= 1 for value in values):
-        raise UserError(
-            f"{name}: no score is above 1",
-            got=f"at most {max(values)}",
-            fix=f"give scores from {low:g} to {high:g}, not divided by {high:g}",
-        )
+        fix = f"give scores from {low:g} to {high:g}, not divided by {high:g}"
+        raise UserError(f"{name}: no score is above 1", got=f"at most {max(values)}", fix=fix)
     words = (_word(name, row, value) for row, value in enumerate(values))
     return "\n".join([HEADER, *(f"{row}\t{word}" for row, word in enumerate(words))]) + "\n"
 
@@ -97,11 +90,9 @@ def _word(name: str, row: int, value: float) -> str:
     words = task.labels
     wrong = value not in range(len(words)) if words else not math.isfinite(value)
     if wrong:
-        raise UserError(
-            f"{name}: row {row} has no prediction the server knows",
-            got=f"{value}",
-            fix=f"give a class number from 0 to {len(words) - 1}" if words else "give a score",
-        )
+        got = f"{value}"
+        fix = f"give a class number from 0 to {len(words) - 1}" if words else "give a score"
+        raise UserError(f"{name}: row {row} has no prediction the server knows", got=got, fix=fix)
     if words:
         return words[int(value)]
     low, high = task.score_range

@@ -58,11 +58,9 @@ def _write_zip(path: Path, predictions: dict[str, list[float]]) -> None:
     faults = validate(path)
     if faults:
         more = f"\n       and {len(faults) - 5} more" if len(faults) > 5 else ""
-        raise UserError(
-            f"{path} would be rejected by the server",
-            got="\n       ".join(faults[:5]) + more,
-            fix="fine-tune the missing tasks into the same folder and submit again",
-        )
+        got = "\n       ".join(faults[:5]) + more
+        fix = "fine-tune the missing tasks into the same folder and submit again"
+        raise UserError(f"{path} would be rejected by the server", got=got, fix=fix)
     print(f"{path}: complete; upload it at gluebenchmark.com")
     print("To compare with what the server answers:\n")
     print(terminal(beside_published({}, published("test"), title="GLUE, published test results")))
@@ -84,11 +82,8 @@ def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, lis
     if not out.absolute().parent.is_dir():
         raise UserError(f"no folder {out.parent}", got=f"{out}", fix="make the folder first")
     if out.is_dir() if packed else out.is_file():
-        raise UserError(
-            f"{out} is a {'folder' if packed else 'file'}",
-            got=f"{out}",
-            fix="give a FILE.zip for the server, or a folder for single files",
-        )
+        fix = "give a FILE.zip for the server, or a folder for single files"
+        raise UserError(f"{out} is a {'folder' if packed else 'file'}", got=f"{out}", fix=fix)
     needed = [task for task in TASKS.values() if task.averaged] if packed else []
     if missing := [task.title for task in needed if task.name not in best]:
         raise UserError(
@@ -117,11 +112,9 @@ def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, lis
                     fix=f"the server wants {FILES[file.name].rows:,}",
                 )
     if not wanted:
-        raise UserError(
-            f"{settings.data} has no test files",
-            got=f"results of {', '.join(TASKS[name].title for name in best)}",
-            fix="give --data the GLUE folder with their test files",
-        )
+        got = f"results of {', '.join(TASKS[name].title for name in best)}"
+        fix = "give --data the GLUE folder with their test files"
+        raise UserError(f"{settings.data} has no test files", got=got, fix=fix)
     return wanted
 
 
@@ -147,16 +140,12 @@ def _problem(settings: GlueSubmit, result: Result) -> tuple[GlueProblem, str, Pa
     about = read_json(folder / "result.json")["identity"]
     source = about["source"]
     if about["model"] != fingerprint(source):
-        raise UserError(
-            "the encoder that was fine-tuned is not what it was",
-            got=f"{source} is gone or has other weights",
-            fix="put it back, or fine-tune again",
-        )
+        got = f"{source} is gone or has other weights"
+        fix = "put it back, or fine-tune again"
+        raise UserError("the encoder that was fine-tuned is not what it was", got=got, fix=fix)
     if not (folder / MODEL).is_file():
-        raise UserError(
-            f"the weights of {folder.name} are gone",
-            got=f"no {MODEL} in {folder}",
-            fix="remove that folder and run the same electrify glue again",
-        )
+        got = f"no {MODEL} in {folder}"
+        fix = "remove that folder and run the same electrify glue again"
+        raise UserError(f"the weights of {folder.name} are gone", got=got, fix=fix)
     plan = TaskPlan(**{**about["plan"], "fit": Fit(**about["plan"]["fit"])})
     return GlueProblem(settings.data, TASKS[result.task], plan, result.preset), source, folder

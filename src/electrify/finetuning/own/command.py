@@ -112,11 +112,8 @@ def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
                 if other is not best:
                     shutil.rmtree(build.staging / f"seed-{other.seed}" / FILES, ignore_errors=True)
     if best is None:
-        raise UserError(
-            "training broke down with every seed",
-            got=results[0].failed,
-            fix="a lower --lr, or look at the data",
-        )
+        fix = "a lower --lr, or look at the data"
+        raise UserError("training broke down with every seed", got=results[0].failed, fix=fix)
     summary = {
         "kind": target.kind,
         "labels": list(target.labels),

@@ -56,13 +56,9 @@ def find_columns(table: DataTable, named: Columns) -> Columns:
             return f"column {name}"
         if name.lower() in by_case:
             return by_case[name.lower()]
-        raise fault(
-            table.path,
-            1,
-            f"no column {name!r}",
-            got=f"columns: {', '.join(table.header)}",
-            fix="name the columns: --text A, --pair B for a second text, --label L",
-        )
+        got = f"columns: {', '.join(table.header)}"
+        fix = "name the columns: --text A, --pair B for a second text, --label L"
+        raise fault(table.path, 1, f"no column {name!r}", got=got, fix=fix)
 
     if table.numbered and not any(named):
         return _by_content(table)
@@ -83,13 +79,9 @@ def find_columns(table: DataTable, named: Columns) -> Columns:
 def _by_content(table: DataTable) -> Columns:
     """The columns of a table without a header: texts, or texts and labels, in either order."""
     if len(table.header) > 2:
-        raise fault(
-            table.path,
-            1,
-            "no header, and more than two columns",
-            got=" | ".join(as_text(cell)[:20] for cell in table.rows[0]),
-            fix="add a header, or give the columns by number: --text 1 --label 2",
-        )
+        got = " | ".join(as_text(cell)[:20] for cell in table.rows[0])
+        fix = "add a header, or give the columns by number: --text 1 --label 2"
+        raise fault(table.path, 1, "no header, and more than two columns", got=got, fix=fix)
     if len(table.header) == 1:
         return Columns(table.header[0])
 
@@ -132,22 +124,14 @@ def _texts(table: DataTable, name: str) -> list[str]:
     found = []
     for line, cell in zip(table.lines, table.column(name), strict=True):
         if isinstance(cell, list | dict):
-            raise fault(
-                table.path,
-                line,
-                f"{name!r} is no text",
-                got=f"{as_text(cell)[:40]}",
-                fix="give text, or name another column with --text",
-            )
+            got = f"{as_text(cell)[:40]}"
+            fix = "give text, or name another column with --text"
+            raise fault(table.path, line, f"{name!r} is no text", got=got, fix=fix)
         text = as_text(cell)
         if not text:
-            raise fault(
-                table.path,
-                line,
-                f"no text under {name!r}",
-                got="an empty cell" if cell is not None else "no such key",
-                fix="fill it, or leave the row out",
-            )
+            got = "an empty cell" if cell is not None else "no such key"
+            fix = "fill it, or leave the row out"
+            raise fault(table.path, line, f"no text under {name!r}", got=got, fix=fix)
         found.append(text)
     return found
 
@@ -155,13 +139,8 @@ def _texts(table: DataTable, name: str) -> list[str]:
 def need_labels(texts: Texts) -> list[str]:
     """The labels of a file where every row must have one."""
     if texts.labels is None:
-        raise fault(
-            texts.path,
-            1,
-            "no column with labels",
-            got="none of the usual names",
-            fix="name it: --label L",
-        )
+        fix = "name it: --label L"
+        raise fault(texts.path, 1, "no column with labels", got="none of the usual names", fix=fix)
     for line, label in zip(texts.lines, texts.labels, strict=True):
         if not label:
             raise fault(
@@ -245,13 +224,9 @@ def scores_of(texts: Texts) -> NDArray[np.float64]:
     for line, label in zip(texts.lines, need_labels(texts), strict=True):
         number = _number(label)
         if number is None or not math.isfinite(number) or abs(number) > LARGEST_SCORE:
-            raise fault(
-                texts.path,
-                line,
-                "a score that is no number to learn",
-                got=repr(label),
-                fix="give numbers such as 3.5; --kind classes if labels are classes",
-            )
+            got = repr(label)
+            fix = "give numbers such as 3.5; --kind classes if labels are classes"
+            raise fault(texts.path, line, "a score that is no number to learn", got=got, fix=fix)
         found.append(number)
     return np.array(found)
 

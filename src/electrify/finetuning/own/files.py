@@ -100,13 +100,9 @@ def read_table(
         header, rows, numbered = _with_header(path, TABLES[suffix](path, text), named, remembered)
     for name in header:
         if header.count(name) > 1:
-            raise fault(
-                path,
-                1,
-                "two columns have the same name",
-                got=name or "an empty name",
-                fix="rename one of them",
-            )
+            got = name or "an empty name"
+            fix = "rename one of them"
+            raise fault(path, 1, "two columns have the same name", got=got, fix=fix)
     for line, cells in rows:
         for name, cell in zip(header, cells, strict=True):
             check_length(path, line, name, cell)
@@ -205,13 +201,8 @@ def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[Row]]:
                 path, number, "no JSON", got=str(error), fix="give one object a line"
             ) from error
         if not isinstance(found, dict):
-            raise fault(
-                path,
-                number,
-                "no JSON object",
-                got=f"{line[:40]}",
-                fix='give one object a line, such as {"text": "…", "label": "…"}',
-            )
+            fix = 'give one object a line, such as {"text": "…", "label": "…"}'
+            raise fault(path, number, "no JSON object", got=f"{line[:40]}", fix=fix)
         objects.append((number, found))
     header = list(dict.fromkeys(name for _, found in objects for name in found))
     return header, [(line, [found.get(name) for name in header]) for line, found in objects]

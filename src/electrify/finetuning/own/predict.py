@@ -55,11 +55,9 @@ def predict(settings: Predict) -> None:
     """Write what the model says; the scores go to the terminal."""
     suffix = _suffix(settings)
     if (settings.model / ".parts").is_dir():
-        raise UserError(
-            f"{settings.model} is not finished",
-            got="a fine-tuning that was stopped",
-            fix="run the same `electrify finetune` again: it goes on where it stopped",
-        )
+        got = "a fine-tuning that was stopped"
+        fix = "run the same `electrify finetune` again: it goes on where it stopped"
+        raise UserError(f"{settings.model} is not finished", got=got, fix=fix)
     encoder = open_encoder(str(settings.model))
     target = target_of(encoder.config, str(settings.model))
     text = read_text(settings.file)
@@ -86,11 +84,9 @@ def _suffix(settings: Predict) -> str:
         )
     suffix = suffix_of(settings.out or settings.file)
     if suffix not in (*TABLES, *JSON_LINES, *CONLL):
-        raise UserError(
-            f"{settings.out or settings.file} is in no known format",
-            got=suffix or "a name without suffix",
-            fix="give --out a name that ends in .csv, .tsv or .jsonl",
-        )
+        got = suffix or "a name without suffix"
+        fix = "give --out a name that ends in .csv, .tsv or .jsonl"
+        raise UserError(f"{settings.out or settings.file} is in no known format", got=got, fix=fix)
     check_least(settings, length=0, batch_size=1)
     if settings.out and settings.out.resolve() == settings.file.resolve():
         raise UserError("--out is the file to read", got=f"{settings.out}", fix="give another name")

@@ -273,13 +273,9 @@ def _from_objects(table: DataTable, named: Columns) -> Sentences:
     tags = [_list(table, line, tags_name, cell) for line, cell in _column(table, tags_name)]
     for line, some, their in zip(table.lines, words, tags, strict=True):
         if len(some) != len(their):
-            raise fault(
-                table.path,
-                line,
-                "not as many tags as words",
-                got=f"{len(some)} words, {len(their)} tags",
-                fix="give every word one tag",
-            )
+            got = f"{len(some)} words, {len(their)} tags"
+            fix = "give every word one tag"
+            raise fault(table.path, line, "not as many tags as words", got=got, fix=fix)
     return Sentences(table.path, words, tags, table.lines)
 
 
@@ -297,13 +293,9 @@ def _list(table: DataTable, line: int, name: str, cell: Any) -> list[str]:
         isinstance(one, list | dict | None.__class__) for one in cell
     )
     if not plain or not cell:
-        raise fault(
-            table.path,
-            line,
-            f"{name!r} is no list of words",
-            got=as_text(cell)[:60] or "nothing",
-            fix='give a list, such as ["New", "York"]',
-        )
+        got = as_text(cell)[:60] or "nothing"
+        fix = 'give a list, such as ["New", "York"]'
+        raise fault(table.path, line, f"{name!r} is no list of words", got=got, fix=fix)
     for one in cell:
         check_length(table.path, line, name, one)
     return [one if isinstance(one, str) else as_text(one) for one in cell]
@@ -312,13 +304,9 @@ def _list(table: DataTable, line: int, name: str, cell: Any) -> list[str]:
 def need_tags(sentences: Sentences) -> list[list[str]]:
     """The tags of a file where every word must have one."""
     if sentences.tags is None:
-        raise fault(
-            sentences.path,
-            sentences.lines[0],
-            "words without tags",
-            got=" ".join(sentences.words[0])[:60],
-            fix="give a second column with tags, or a list of them; --label names it",
-        )
+        got = " ".join(sentences.words[0])[:60]
+        fix = "give a second column with tags, or a list of them; --label names it"
+        raise fault(sentences.path, sentences.lines[0], "words without tags", got=got, fix=fix)
     return sentences.tags
 
 

@@ -54,11 +54,9 @@ def find_files(folder: Path, version: Version | Literal["auto"]) -> Files:
     found = {v: [_file(folder, f"{split}-v{v}") for split in ("train", "dev")] for v in asked}
     whole = [Files(v, *both) for v, both in found.items() if all(both)]  # type: ignore[arg-type]
     if len(whole) > 1:
-        raise UserError(
-            f"{folder} has several versions of SQuAD",
-            got=", ".join(files.version for files in whole),
-            fix=f"choose one, such as --version {whole[-1].version}",
-        )
+        got = ", ".join(files.version for files in whole)
+        fix = f"choose one, such as --version {whole[-1].version}"
+        raise UserError(f"{folder} has several versions of SQuAD", got=got, fix=fix)
     if not whole:
         there = sorted(p.name for p in folder.iterdir() if ".json" in p.name)
         wanted = " or ".join(f"train-v{v}*.json and dev-v{v}*.json" for v in asked)
@@ -74,11 +72,9 @@ def _file(folder: Path, stem: str) -> Path | None:
     for ending in (".json", ".json.xz"):
         found = sorted(folder.glob(f"{stem}*{ending}"))
         if len(found) > 1:
-            raise UserError(
-                f"{folder} has several files {stem}*{ending}",
-                got=", ".join(path.name for path in found[:5]),
-                fix="leave one of them there",
-            )
+            got = ", ".join(path.name for path in found[:5])
+            fix = "leave one of them there"
+            raise UserError(f"{folder} has several files {stem}*{ending}", got=got, fix=fix)
         if found:
             return found[0]
     return None

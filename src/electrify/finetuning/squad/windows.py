@@ -282,11 +282,9 @@ def check_answers(encoder: Encoder, made: Windows) -> int:
                 for text, said, gold in zip(texts, spelled, golds, strict=True)
                 if normalised(text) != normalised(gold) or _letters(text) != _letters(said)
             )
-            raise UserError(
-                what,
-                got=f"{misses:,} of {len(pointing):,} wrong, such as {worst}",
-                fix="take an encoder whose tokenizer.json knows this language and has offsets",
-            )
+            got = f"{misses:,} of {len(pointing):,} wrong, such as {worst}"
+            fix = "take an encoder whose tokenizer.json knows this language and has offsets"
+            raise UserError(what, got=got, fix=fix)
     return inexact
 
 
