@@ -136,6 +136,18 @@ def stored_identity(folder):
     return read_json(folder / "result.json")["identity"]
 
 
+def test_the_server_wants_no_task_of_ours(ninth, encoder_folder, tmp_path, capsys):
+    out = tmp_path / "glue"
+    glue(settings(encoder_folder, ninth, out, tasks="toy", seeds=1))
+    where = ["glue", "submit", str(out), "--data", str(ninth), "--out"]
+    assert cli.main([*where, str(tmp_path / "all.zip")]) == 2
+    assert (
+        "no results of CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE\n" in capsys.readouterr().err
+    )
+    assert cli.main([*where, str(tmp_path / "files")]) == 2  # it has no file for the server
+    assert "has no test files" in capsys.readouterr().err
+
+
 def test_nine_tasks_have_an_average_of_nine_and_published_rows_none(ninth):
     assert averaged_tasks()[-1] == "toy"
     results = [

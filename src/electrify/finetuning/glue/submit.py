@@ -29,6 +29,9 @@ def glue_submit(settings: GlueSubmit) -> None:
     """Predict, write, and check what was written as the server would."""
     glue_data.check_folder(settings.data)
     best = best_jobs(need_results(settings.results))
+    if not best:
+        fix = "run electrify glue with other settings, into another folder"
+        raise UserError("every run failed", got=f"{settings.results}", fix=fix)
     wanted = _check_first(settings, best)
     predictions: dict[str, list[float]] = {}
     with progress("predicting") as update:
@@ -84,7 +87,7 @@ def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, lis
     if out.is_dir() if packed else out.is_file():
         fix = "give a FILE.zip for the server, or a folder for single files"
         raise UserError(f"{out} is a {'folder' if packed else 'file'}", got=f"{out}", fix=fix)
-    needed = [task for task in TASKS.values() if task.averaged] if packed else []
+    needed = [task for task in TASKS.values() if task.averaged and task.submitted] if packed else []
     if missing := [task.title for task in needed if task.name not in best]:
         raise UserError(
             "the server takes all tasks or none",
