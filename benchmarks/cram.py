@@ -27,8 +27,8 @@ from rich.table import Table
 from side_by_side import where
 
 from electrify.config import to_toml
-from electrify.finetuning.results import main_score, read_results
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue.results import main_score, read_results
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.models.export import encoder_folder
 from electrify.quickstart.command import untrained
 from electrify.recipes import schema

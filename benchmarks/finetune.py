@@ -9,21 +9,19 @@ The same encoder, the same examples, tokenized before, the same dropout, the sam
 interleaved, in one process, which keeps freed memory: that helps the plain loops too.
 """
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from side_by_side import asked_for_glue, measure, report, where
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from electrify.finetuning.batches import Shuffled
 from electrify.finetuning.encoder import open_encoder
-from electrify.finetuning.glue_data import read_split
-from electrify.finetuning.head import Examples
-from electrify.finetuning.job import Job, build_model, kind_of, training_rows
-from electrify.finetuning.order import Shuffled
-from electrify.finetuning.presets import PRESETS, plan
-from electrify.finetuning.rows import collating
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.experiment import new_model
+from electrify.finetuning.glue.data import read_split
+from electrify.finetuning.glue.presets import PRESETS, plan
+from electrify.finetuning.glue.problem import GlueProblem
+from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.heads import Examples
 from electrify.recipes.schema import Optimizer
 from electrify.training.layers import layer_scale
 from electrify.training.optim import build_optimizer
@@ -55,11 +53,10 @@ def main() -> None:
 def ours(given, task):
     encoder = open_encoder(given.model)
     how = plan(PRESETS["paper"], task, encoder.config.hidden_size)
-    job = Job(given.model, given.glue, task.name, 0, "paper", how, Path("unused"))
-    rows = training_rows(encoder, read_split(given.glue, task, "train"), job)
-    model = build_model(job, task).train()
+    problem = GlueProblem(given.glue, task, how, "paper")
+    rows = problem.prepare(problem.read("train"), encoder, learn=True)
+    model = new_model(problem, encoder, seed=0).train()
     shuffled = Shuffled(rows.lengths, BATCH, seed=0)
-    collate = collating(rows, encoder.pad, kind_of(task), how.score_scale)
     scale = layer_scale(model, how.fit.layer_decay, how.fit.layers)
     optimizer = build_optimizer(model, Optimizer(lr=1e-5, weight_decay=0.0), scale)
     state = {"next": 0}
@@ -67,7 +64,7 @@ def ours(given, task):
     def run(batches: int) -> float:
         seen = 0
         for _ in range(batches):
-            batch = collate(shuffled[state["next"]].examples)
+            batch = rows.collate(shuffled[state["next"]].examples)
             accumulate(model, optimizer, [batch], Examples(len(batch.labels_B)), 1.0)
             apply_update(optimizer, 1e-5)
             state["next"] += 1

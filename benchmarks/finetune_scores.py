@@ -9,6 +9,7 @@ each; the means should be within two standard errors of their difference.
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,12 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-from electrify.finetuning.glue import planned
-from electrify.finetuning.glue_data import read_split
-from electrify.finetuning.job import run_job
+from electrify.finetuning.glue.command import planned, run_job
+from electrify.finetuning.glue.data import read_split
+from electrify.finetuning.glue.results import main_score
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.metrics import scores
 from electrify.finetuning.options import Glue
-from electrify.finetuning.results import main_score
-from electrify.finetuning.tasks import TASKS
 
 BATCH, LENGTH = 32, 128
 
@@ -72,7 +72,10 @@ def ours(given, task, seed: int) -> float:
             train_limit=given.limit,
         )
         *_, job = planned(settings, given.model, [task.name], [seed])
-        job = job._replace(starts_from=None, plan=job.plan._replace(starts_from=""))
+        alone = replace(
+            job.problem, starts_from=None, plan=job.problem.plan._replace(starts_from="")
+        )
+        job = job._replace(problem=alone)
         return main_score(run_job(job))
 
 
@@ -118,7 +121,7 @@ def plain(given, task, seed: int) -> float:
             said.append(model(**inputs(dev, some)).logits.numpy())
     logits = np.concatenate(said)
     answers = logits.argmax(axis=1) if task.labels else logits[:, 0]
-    return scores(task, answers, np.asarray(dev.labels))[task.metrics[0]]
+    return scores(task.title, task.metrics, answers, np.asarray(dev.labels))[task.metrics[0]]
 
 
 if __name__ == "__main__":

@@ -203,8 +203,8 @@ def test_a_damaged_manifest_of_fine_tuning(tuned, tmp_path, refused, manifest):
 @pytest.mark.parametrize("columns", [None, 5, "x", [1], {"text": 5}, {"text": None}])
 def test_damaged_columns_of_a_fine_tuned_model(tmp_path, columns):
     from electrify.finetuning.options import Predict
-    from electrify.finetuning.own_data import Columns
-    from electrify.finetuning.predict import _remembered
+    from electrify.finetuning.own.data import Columns
+    from electrify.finetuning.own.predict import _remembered
 
     (tmp_path / "result.json").write_text(json.dumps({"columns": columns}))
     with pytest.raises(DamagedError):

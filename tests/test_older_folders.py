@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from electrify import cli
-from electrify.finetuning.results import read_results
+from electrify.finetuning.glue.results import read_results
 from electrify.training.journal import modern_names, read
 
 FOLDERS = Path(__file__).parent / "fixtures" / "0.1.0-folders.tar.gz"

@@ -9,8 +9,8 @@ from typing import Any
 from tests.conftest import WORDS
 from tests.finetuning.conftest import rows
 
-from electrify.finetuning.finetune import finetune
 from electrify.finetuning.options import Finetune, Fit
+from electrify.finetuning.own.command import finetune
 
 FAST = Fit(lr=1e-3, epochs=12, batch_size=16, layer_decay=1.0)
 PLACES = ("kata", "lota")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.conftest import WORDS
 
-from electrify.finetuning.squad_data import Gold, Question
+from electrify.finetuning.squad.data import Gold, Question
 
 
 def question(context: str, answer: str | None, number: str = "q", text: str = "kata") -> Question:

@@ -30,7 +30,7 @@ def test_pairs_have_their_frame_and_types(encoder_folder):
 
 
 def test_special_tokens_in_a_text_are_text(encoder_folder):
-    from electrify.finetuning.squad_windows import tokens_of
+    from electrify.finetuning.squad.windows import tokens_with_offsets
     from electrify.tokens import tokenizer as tokenizers
 
     text = "kata [MASK] loso [SEP] mita"
@@ -39,7 +39,7 @@ def test_special_tokens_in_a_text_are_text(encoder_folder):
     [one], [pair] = encode(encoder, [text], None, 64), encode(encoder, [text], [text], 64)
     assert one.ids[1:-1] == wanted
     assert pair.ids[1:-1] == [*wanted, encoder.tokenizer.sep_token_id, *wanted]
-    assert list(tokens_of(encoder, [text])[0].ids) == wanted
+    assert list(tokens_with_offsets(encoder, [text])[0].ids) == wanted
     assert not {encoder.tokenizer.mask_token_id, encoder.tokenizer.sep_token_id} & set(wanted)
 
 

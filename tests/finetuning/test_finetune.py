@@ -13,12 +13,14 @@ from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
 
 from electrify.cli import main
 from electrify.errors import UserError
-from electrify.finetuning import finetune as module
 from electrify.finetuning import fit as fitting
-from electrify.finetuning.finetune import best_of, finetune
 from electrify.finetuning.options import Predict
-from electrify.finetuning.own_task import Problem, unscale
-from electrify.finetuning.predict import predict
+from electrify.finetuning.own import command as module
+from electrify.finetuning.own import problem as problems
+from electrify.finetuning.own.command import finetune, first_score
+from electrify.finetuning.own.predict import predict
+from electrify.finetuning.own.target import Target, unscale
+from electrify.finetuning.results import Result, best_of
 from electrify.storage.commit import read_json
 
 SAID = {
@@ -113,7 +115,7 @@ def test_scores_come_back_on_their_own_scale(architecture):
     network = AutoModelForSequenceClassification.from_config(config).eval()
     ids_BL = tiny_inputs().ids_BL
     before_BC = network(ids_BL, attention_mask=torch.ones_like(ids_BL)).logits
-    unscale(network, Problem("score", ("score",), centre=-40.0, spread=7.0))
+    unscale(network, Target("score", ("score",), centre=-40.0, spread=7.0))
     after_BC = network(ids_BL, attention_mask=torch.ones_like(ids_BL)).logits
     torch.testing.assert_close(after_BC, before_BC * 7 - 40)
 
@@ -138,8 +140,12 @@ def test_several_seeds_are_shown_and_the_best_is_kept(encoder_folder, tmp_path, 
 
 
 def test_a_score_that_is_no_number_is_never_the_best():
-    results = [{"scores": {"pearson": float("nan")}}, {"scores": {"pearson": -0.5}}]
-    assert best_of(results) == results[1]
+    found = [float("nan"), -0.5, -0.5]
+    results = [Result("", n, "", {"dev": {"pearson": one}}) for n, one in enumerate(found)]
+    assert best_of(results, first_score) is results[1]
+    failed = Result("", 3, "", failed="it broke")
+    assert best_of([failed, results[0]], first_score) is results[0]
+    assert best_of([failed], first_score) is None
 
 
 @pytest.mark.parametrize("kind", ["score", "tags"])
@@ -156,13 +162,16 @@ def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_pat
             super().__init__()
             stops.append(self)
 
-    def told(update, seed, number, count, step, steps, loss):
-        if number == 1 and step == steps // 2:
-            stops[-1].signal = 2
+    def progressing(update, name, number, count):
+        def told(step, steps, loss):
+            if number == 1 and step == steps // 2:
+                stops[-1].signal = 2
+
+        return told
 
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "Stop", Stop)
-        patch.setattr(module, "_step", told)
+        patch.setattr(module, "progressing", progressing)
         with pytest.raises(KeyboardInterrupt):
             finetune(chosen)
     assert not (chosen.out / "result.json").exists()
@@ -174,7 +183,10 @@ def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_pat
     unbroken = replace(chosen, out=tmp_path / "unbroken")
     finetune(unbroken)
     ours, theirs = (read_json(one.out / "result.json") for one in (chosen, unbroken))
-    assert ours["seeds"][0] == first
+    kept = ours["seeds"][0]
+    assert kept["scores"] == first["scores"]["dev"]
+    assert kept["seconds"] == round(first["seconds"], 1)
+    assert (kept["seed"], kept["steps"]) == (first["seed"], first["steps"])
     assert [o["scores"] for o in ours["seeds"]] == [t["scores"] for t in theirs["seeds"]]
     weights = [load_file(one.out / "model.safetensors") for one in (chosen, unbroken)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
@@ -198,7 +210,7 @@ def test_other_settings_or_data_are_refused(tuned, tmp_path):
 
 def test_an_export_that_says_something_else_does_not_count(encoder_folder, tmp_path, monkeypatch):
     chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
-    real = module.load_network
+    real = problems.load_network
 
     def damaged(kind, source, **fields):
         network = real(kind, source, **fields)
@@ -206,7 +218,7 @@ def test_an_export_that_says_something_else_does_not_count(encoder_folder, tmp_p
             network.classifier.bias.data += 0.01
         return network
 
-    monkeypatch.setattr(module, "load_network", damaged)
+    monkeypatch.setattr(problems, "load_network", damaged)
     with pytest.raises(UserError, match="does not survive export"):
         finetune(chosen)
     assert not chosen.out.exists()

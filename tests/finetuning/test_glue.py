@@ -17,16 +17,18 @@ from tests.training.nursery import wait_for
 
 from electrify import cli
 from electrify.errors import UserError
-from electrify.finetuning import glue as commands
-from electrify.finetuning import glue_submit as glue_submit_module
-from electrify.finetuning import submit
-from electrify.finetuning.glue import glue, planned, task_names
-from electrify.finetuning.glue_data import read_split
-from electrify.finetuning.glue_submit import glue_submit
-from electrify.finetuning.job import build_model, load_fitted, read_outputs, run_job
+from electrify.finetuning.encoder import open_encoder
+from electrify.finetuning.experiment import new_model
+from electrify.finetuning.glue import command as commands
+from electrify.finetuning.glue import submission as submit
+from electrify.finetuning.glue import submit as glue_submit_module
+from electrify.finetuning.glue.command import glue, planned, run_job, short_name, task_names
+from electrify.finetuning.glue.data import read_split
+from electrify.finetuning.glue.problem import load_fitted, read_outputs
+from electrify.finetuning.glue.results import best_jobs, read_results
+from electrify.finetuning.glue.submit import glue_submit
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.options import Glue, GlueSubmit, Search
-from electrify.finetuning.results import read_results
-from electrify.finetuning.tasks import TASKS
 from electrify.storage.commit import json_bytes
 
 FAST = {"lr": 1e-3, "epochs": 6.0, "layer_decay": 1.0, "length": 32}
@@ -62,7 +64,7 @@ def test_it_learns_and_says_so(done):
 def test_outputs_are_kept_and_the_best_models_weights(done, encoder_folder, glue_folder):
     models = sorted(path.parent.name for path in (done / "jobs").glob("*/model.safetensors"))
     assert len(models) == 3
-    best = commands.best_jobs(read_results(done))
+    best = best_jobs(read_results(done))
     assert models == sorted(f"{r.task}-{r.seed}" for r in best.values())
     job = next(
         job
@@ -72,7 +74,9 @@ def test_outputs_are_kept_and_the_best_models_weights(done, encoder_folder, glue
         if job.name in models
     )
     assert read_outputs(job.folder)["dev"].shape == (40, 2)
-    fitted, fresh = load_fitted(job), build_model(job, TASKS["sst2"])
+    encoder = open_encoder(str(encoder_folder))
+    fitted = load_fitted(job.problem, encoder, job.seed, job.folder)
+    fresh = new_model(job.problem, encoder, job.seed)
     names = dict(fresh.named_parameters())
     assert any((tensor != names[name]).any() for name, tensor in fitted.named_parameters())
 
@@ -143,12 +147,12 @@ def test_where_the_start_has_failed_what_follows_says_so(
     encoder_folder, glue_folder, tmp_path, monkeypatch
 ):
     from electrify.errors import GuardError
-    from electrify.finetuning import job as jobs
+    from electrify.finetuning import experiment
 
     def broken(*arguments):
         raise GuardError("it broke", got="nan", fix="nothing")
 
-    monkeypatch.setattr(jobs, "fit", broken)
+    monkeypatch.setattr(experiment, "fit", broken)
     out = tmp_path / "glue"
     chain = {"tasks": "rte", "from_mnli": "rte", "seeds": 1}
     glue(settings(encoder_folder, glue_folder, out, **chain))
@@ -213,12 +217,16 @@ def test_a_chained_job_has_the_other_tasks_body_and_a_new_head(
 ):
     chosen = settings(encoder_folder, glue_folder, tmp_path, preset="seed-003", lr=None, epochs=0.4)
     source, job = planned(chosen, str(encoder_folder), ["rte"], [1])
-    assert (source.task, job.task) == ("mnli", "rte")
+    assert (source.problem.name, job.problem.name) == ("mnli", "rte")
     run_job(source)
-    fitted = dict(load_fitted(source).named_parameters())
+    encoder = open_encoder(str(encoder_folder))
+    kept = load_fitted(source.problem, encoder, source.seed, source.folder)
+    fitted = dict(kept.named_parameters())
     for task in ("rte", "mnli"):  # MNLI's head fits MNLI, so that it could be taken by mistake
-        drawn = dict(build_model(job._replace(starts_from=None), TASKS[task]).named_parameters())
-        for name, tensor in build_model(job, TASKS[task]).named_parameters():
+        problem = replace(job.problem, task=TASKS[task])
+        alone = new_model(replace(problem, starts_from=None), encoder, job.seed)
+        drawn = dict(alone.named_parameters())
+        for name, tensor in new_model(problem, encoder, job.seed).named_parameters():
             is_head = not name.startswith("network.bert.")
             expected = drawn[name] if is_head else fitted[name]
             assert torch.equal(tensor, expected), name
@@ -263,7 +271,7 @@ def test_a_model_is_called_by_what_tells_it_from_others(model, name, tmp_path, m
     (here / "runs/long/model/model").mkdir()
     (here / "model/discriminator").mkdir(parents=True)
     monkeypatch.chdir(here)
-    assert commands.short_name(model) == name
+    assert short_name(model) == name
 
 
 def test_a_single_task_shows_its_own_row_and_nothing_of_others(
@@ -273,7 +281,7 @@ def test_a_single_task_shows_its_own_row_and_nothing_of_others(
     said = capsys.readouterr().out
     for word in ("±", "95 %", "MNLI is", "test set", "14 models", "GPT"):
         assert word not in said
-    assert commands.short_name(str(encoder_folder)) in said
+    assert short_name(str(encoder_folder)) in said
     assert sorted(p.name for p in (tmp_path / "glue").glob("*.md")) == ["glue.md", "seeds.md"]
 
 
@@ -384,7 +392,7 @@ def tried(capsys) -> dict[int, str]:
 
 
 def test_search_goes_on_with_new_trials(search_settings, capsys):
-    from electrify.finetuning.search import search
+    from electrify.finetuning.glue.search import search
 
     search(search_settings)
     first = tried(capsys)
@@ -402,7 +410,7 @@ def test_search_goes_on_with_new_trials(search_settings, capsys):
 
 
 def test_a_trial_that_was_killed_is_finished_not_lost(search_settings, capsys, monkeypatch):
-    from electrify.finetuning import search as searching
+    from electrify.finetuning.glue import search as searching
 
     monkeypatch.setattr(searching, "run_missing", lambda jobs, workers: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -413,7 +421,7 @@ def test_a_trial_that_was_killed_is_finished_not_lost(search_settings, capsys, m
 
 
 def test_search_runs_what_a_task_starts_from(search_settings, capsys):
-    from electrify.finetuning.search import search
+    from electrify.finetuning.glue.search import search
 
     search(replace(search_settings, task="rte", from_mnli="rte", trials=1))
     assert list(tried(capsys)) == [0]
@@ -443,11 +451,11 @@ def test_which_head_a_job_starts_from_is_part_of_what_it_is(encoder_folder, glue
         [one] = planned(settings, settings.model, ["cola"], [0])
         return one
 
-    assert "init_head" not in job().identity["plan"]  # the official head is always new
-    assert job(head="own").identity["plan"]["init_head"] == "new"
+    assert "init_head" not in job().problem.identity["plan"]  # the official head is always new
+    assert job(head="own").problem.identity["plan"]["init_head"] == "new"
     kept = job(head="own", init_head="pretrained")
-    assert kept.preset == "paper, head own, init head pretrained, length 32"
-    assert kept.identity["plan"]["init_head"] == "pretrained"
+    assert kept.problem.preset == "paper, head own, init head pretrained, length 32"
+    assert kept.problem.identity["plan"]["init_head"] == "pretrained"
     with pytest.raises(UserError, match="--init-head pretrained needs"):
         job(init_head="pretrained")
 
@@ -463,7 +471,7 @@ def test_a_folder_made_with_a_kept_head_is_refused(
         return one
 
     for head, refused in (("own", True), ("official", False)):
-        before = json.loads(json_bytes(job(head=head).identity))
+        before = json.loads(json_bytes(job(head=head).problem.identity))
         before["plan"].pop("init_head", None)
         name, content = ("result", {"identity": before}) if done else ("identity", before)
         path = job().folder / f"{name}.json"

@@ -4,8 +4,8 @@ import pytest
 from tests.finetuning.conftest import write_tsv
 
 from electrify.errors import UserError
-from electrify.finetuning.glue_data import check_folder, fingerprint, has_split, read_split
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue.data import check_folder, data_fingerprint, has_split, read_split
+from electrify.finetuning.glue.tasks import TASKS
 
 
 def test_every_split_of_every_task_is_read(glue_folder):
@@ -126,7 +126,7 @@ def test_a_fingerprint_follows_the_files(glue_folder, tmp_path):
 
     copy = shutil.copytree(glue_folder, tmp_path / "copy")
     cola = TASKS["cola"]
-    assert fingerprint(copy, cola) == fingerprint(glue_folder, cola)
+    assert data_fingerprint(copy, cola) == data_fingerprint(glue_folder, cola)
     with (copy / "CoLA/dev.tsv").open("a") as file:
         file.write("x\t1\t\tone more\n")
-    assert fingerprint(copy, cola) != fingerprint(glue_folder, cola)
+    assert data_fingerprint(copy, cola) != data_fingerprint(glue_folder, cola)

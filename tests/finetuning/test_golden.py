@@ -17,7 +17,7 @@ import torch
 from tests.one_update import update
 from transformers import ElectraConfig, ElectraModel
 
-from electrify.finetuning.head import Classifier, Labelled, examples_of
+from electrify.finetuning.heads import Classifier, Labelled, examples_of
 from electrify.training.layers import layer_scale
 from electrify.training.optim import ElectraAdam, parameter_groups
 from electrify.training.schedule import factor

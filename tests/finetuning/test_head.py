@@ -11,7 +11,7 @@ from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from tests.one_update import update
 from transformers import ElectraConfig, ElectraModel
 
-from electrify.finetuning.head import Classifier, Labelled, examples_of
+from electrify.finetuning.heads import Classifier, Labelled, examples_of
 from electrify.models.pair import build_pair
 from electrify.training.layers import layer_scale
 from electrify.training.optim import ElectraAdam, parameter_groups

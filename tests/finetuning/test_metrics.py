@@ -10,7 +10,7 @@ from sklearn import metrics as sklearn_metrics
 
 from electrify.errors import UserError
 from electrify.finetuning import metrics
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue.tasks import TASKS
 
 CASES = 1_000
 REFERENCES = {
@@ -81,11 +81,13 @@ def test_counts_as_large_as_qqp_do_not_overflow():
 
 
 def test_a_task_gets_its_own_metrics_in_their_order():
-    assert list(metrics.scores(TASKS["stsb"], [0.1, 0.2, 0.4], [1.0, 2.0, 3.0])) == [
+    assert list(
+        metrics.scores("STS-B", TASKS["stsb"].metrics, [0.1, 0.2, 0.4], [1.0, 2.0, 3.0])
+    ) == [
         "spearman",
         "pearson",
     ]
-    assert metrics.scores(TASKS["mrpc"], [1, 0, 1], [1, 1, 1]) == {
+    assert metrics.scores("MRPC", TASKS["mrpc"].metrics, [1, 0, 1], [1, 1, 1]) == {
         "accuracy": pytest.approx(2 / 3),
         "f1": pytest.approx(0.8),
     }
@@ -94,4 +96,4 @@ def test_a_task_gets_its_own_metrics_in_their_order():
 @pytest.mark.parametrize(("found", "true"), [([1, 0], [1]), ([], []), ([[1, 0]], [[1, 0]])])
 def test_predictions_must_match_the_labels(found, true):
     with pytest.raises(UserError, match="CoLA"):
-        metrics.scores(TASKS["cola"], found, true)
+        metrics.scores("CoLA", TASKS["cola"].metrics, found, true)

@@ -24,7 +24,7 @@ from transformers.models.auto.modeling_auto import (
 
 from electrify.cli import main
 from electrify.errors import GuardError, UserError
-from electrify.finetuning import finetune, job, squad
+from electrify.finetuning import experiment
 from electrify.finetuning.encoder import load_network, new_network
 from electrify.models.export import own_tensors
 from electrify.models.pair import build_pair
@@ -135,14 +135,14 @@ def discriminator(marked, encoder_folder, tmp_path_factory):
 def trained(monkeypatch):
     """Return a function that runs a command and gives the tensors of each model `fit` gets."""
 
-    def trained(module, *command):
+    def trained(*command):
         found = []
 
         def no_training(model, *others, **named):
             found.append({n: t.detach().clone() for n, t in model.network.named_parameters()})
             raise GuardError("stopped by the test", got="", fix="")
 
-        monkeypatch.setattr(module, "fit", no_training)
+        monkeypatch.setattr(experiment, "fit", no_training)
         main([str(word) for word in command])
         return found
 
@@ -169,7 +169,7 @@ def test_glue_trains_the_head_that_was_asked_for(
     where = ["--data", glue_folder, "--out", tmp_path / "out", "--tasks=rte", "--seeds=2"]
     how = ["--head=own", "--length=32", "--train-limit=8"]
     how += [f"--init-head={init_head}"] if init_head else []
-    found = trained(job, "glue", discriminator, *where, *how)
+    found = trained("glue", discriminator, *where, *how)
     check_heads(found, marked("modernbert")[1], kept=bool(init_head))
 
 
@@ -182,7 +182,7 @@ def test_finetune_trains_the_head_that_was_asked_for(
     files = ["--train", tmp_path / f"train{suffix}", "--dev", tmp_path / f"dev{suffix}"]
     how = ["--out", tmp_path / "out", "--length=32", "--seeds=2"]
     how += [f"--init-head={init_head}"] if init_head else []
-    found = trained(finetune, "finetune", discriminator, *files, *how)
+    found = trained("finetune", discriminator, *files, *how)
     check_heads(found, marked("modernbert")[1], kept=bool(init_head))
 
 
@@ -192,6 +192,6 @@ def test_squad_trains_a_new_simple_head(marked, discriminator, tmp_path, trained
     command = ["squad", discriminator, "--data", tmp_path, "--head=simple", "--length=24"]
     command += ["--stride=6"]
     [first], [other] = (
-        trained(squad, *command, "--out", tmp_path / f"{seed}", f"--seed={seed}") for seed in (1, 2)
+        trained(*command, "--out", tmp_path / f"{seed}", f"--seed={seed}") for seed in (1, 2)
     )
     check_heads([first, other], marked("modernbert")[1])

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electrify.finetuning.order import Shuffled, by_length
-from electrify.finetuning.presets import PRESETS, plan
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.batches import Shuffled, by_length
+from electrify.finetuning.glue.presets import PRESETS, plan
+from electrify.finetuning.glue.tasks import TASKS
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/finetune.json").read_text())
 

@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 
 from electrify.errors import UserError
-from electrify.finetuning.own_data import (
+from electrify.finetuning.own.data import (
     Columns,
     centre_and_spread,
     class_numbers,
     classes_of,
     find_columns,
-    in_order,
     kind_of,
+    label_order,
     need_labels,
     scores_of,
     texts_of,
 )
-from electrify.finetuning.own_files import Table
+from electrify.finetuning.own.files import DataTable
 
 
 def table(header, *rows):
-    return Table(Path("a.tsv"), header.split(), [list(row) for row in rows], [*range(2, len(rows) + 2)])  # fmt: skip
+    return DataTable(Path("a.tsv"), header.split(), [list(row) for row in rows], [*range(2, len(rows) + 2)])  # fmt: skip
 
 
 def texts(*labels):
@@ -83,8 +83,8 @@ def test_kinds_are_found(labels, kind):
 
 
 def test_classes_are_numbered_in_order():
-    assert in_order(["10", "2", "-1", "2"]) == ("-1", "2", "10")
-    assert in_order(["b", "a", "10", "9"]) == ("10", "9", "a", "b")
+    assert label_order(["10", "2", "-1", "2"]) == ("-1", "2", "10")
+    assert label_order(["b", "a", "10", "9"]) == ("10", "9", "a", "b")
     found = texts("no", "yes", "no")
     assert classes_of(found) == ("no", "yes")
     assert class_numbers(found, ("no", "yes")).tolist() == [0, 1, 0]

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from electrify.errors import UserError
-from electrify.finetuning.headers import Remembered
-from electrify.finetuning.own_data import Columns, find_columns
-from electrify.finetuning.own_files import read_table, read_text, written
+from electrify.finetuning.own.data import Columns, find_columns
+from electrify.finetuning.own.files import read_table, read_text, written
+from electrify.finetuning.own.headers import Remembered
 
 
 def table(tmp_path, name, content):

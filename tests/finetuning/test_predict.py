@@ -12,7 +12,7 @@ from tests.finetuning.own_files import WRITERS, tagged, tuner
 
 from electrify.errors import UserError
 from electrify.finetuning.options import Predict
-from electrify.finetuning.predict import predict
+from electrify.finetuning.own.predict import predict
 from electrify.storage.commit import read_json, write_json
 
 

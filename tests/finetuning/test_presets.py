@@ -9,11 +9,11 @@ from transformers import BertConfig, BertForSequenceClassification, BertForToken
 from electrify.errors import GuardError
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.fit import fit
-from electrify.finetuning.head import OwnHead
+from electrify.finetuning.glue.presets import PRESETS, plan
+from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.heads import OwnHead
 from electrify.finetuning.options import Fit
-from electrify.finetuning.presets import PRESETS, plan
-from electrify.finetuning.tagging import Tagger
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.own.tagging import Tagger
 from electrify.training import loop, precision
 from electrify.training.layers import layer_scale
 

@@ -9,8 +9,8 @@ import pytest
 from tests.training.conftest import RECIPE
 
 from electrify.errors import UserError
+from electrify.finetuning.glue.probe import probe
 from electrify.finetuning.options import Probe
-from electrify.finetuning.probe import probe
 
 
 @pytest.fixture(scope="module")

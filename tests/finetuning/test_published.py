@@ -4,7 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from electrify.finetuning.published import PUBLISHED, TASK_NAMES, published
+from electrify.finetuning.glue.published import PUBLISHED, published
+from electrify.finetuning.glue.tasks import averaged_tasks
 
 # The tables as they are printed. The model cards of lmtuners repeat those of its experiments.
 LMTUNERS_DEV = """
@@ -103,7 +104,7 @@ def test_rows_are_as_printed_but_for_the_corrections():
             row = row_of(model, split)
             seen.add((model, split))
             for column, cell in printed.items():
-                if (task := task_of(column)) not in TASK_NAMES:
+                if (task := task_of(column)) not in averaged_tasks():
                     continue
                 score = row.scores[task]
                 if score == float(cell):
@@ -154,7 +155,7 @@ def test_the_average_refutes_the_misprinted_rte():
 def test_deviations():
     (printed,) = parsed(PYTORCH_DEVIATIONS)
     row = row_of(printed.pop("Model"), "dev")
-    assert row.deviations == tuple(float(cell) for cell in printed.values())
+    assert row.deviations == {task_of(name): float(cell) for name, cell in printed.items()}
 
 
 def test_a_row_without_all_tasks_has_no_average():

@@ -6,14 +6,9 @@ import math
 import pytest
 
 from electrify.errors import DamagedError
-from electrify.finetuning.glue import best_jobs, drop_models
-from electrify.finetuning.results import (
-    Result,
-    main_score,
-    read_result,
-    read_results,
-    write_result,
-)
+from electrify.finetuning.glue.command import drop_models
+from electrify.finetuning.glue.results import best_jobs, main_score, read_results
+from electrify.finetuning.results import Result, read_result, write_result
 
 RESULT = Result("stsb", 3, "paper", {"dev": {"spearman": 0.8, "pearson": math.nan}}, steps=7)
 

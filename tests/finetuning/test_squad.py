@@ -11,11 +11,13 @@ from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 
 from electrify.cli import main
 from electrify.errors import UserError
-from electrify.finetuning import squad as command
+from electrify.finetuning import experiment
+from electrify.finetuning import fit as fitting
 from electrify.finetuning.options import Fit, Squad
-from electrify.finetuning.squad import squad
-from electrify.finetuning.squad_data import read_questions
-from electrify.finetuning.squad_metrics import scores
+from electrify.finetuning.squad import problem as problems
+from electrify.finetuning.squad.command import squad
+from electrify.finetuning.squad.data import read_questions
+from electrify.finetuning.squad.metrics import scores
 from electrify.storage.commit import json_bytes
 
 BY_HEART = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")
@@ -120,7 +122,7 @@ def test_a_finished_result_is_shown_again_and_other_settings_are_refused(
     answered, capsys, monkeypatch
 ):
     settings = answered["simple"]
-    monkeypatch.setattr(command, "fit", None)  # nothing is fitted again
+    monkeypatch.setattr(experiment, "fit", None)  # nothing is fitted again
     before = (settings.out / "result.json").stat().st_mtime_ns
     squad(settings)
     shown = capsys.readouterr().out
@@ -139,7 +141,7 @@ def test_a_folder_made_with_a_kept_head_is_refused(
     """The head of these is not the one that is drawn now; an official head always was new."""
     settings = replace(answered[head], out=tmp_path / "out")
     if begun:
-        monkeypatch.setattr(command, "decode", lambda *_: 1 / 0)
+        monkeypatch.setattr(problems, "decode", lambda *_: 1 / 0)
         settings = replace(settings, fit=Fit(epochs=1, batch_size=8))
         with pytest.raises(ZeroDivisionError):
             squad(settings)
@@ -169,17 +171,25 @@ def test_a_run_killed_after_learning_does_not_learn_again(
 ):
     short = Fit(epochs=1, batch_size=8)
     settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
-    whole = command.decode
+    whole, real, starts = problems.decode, fitting.train, []
 
     def killed(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "decode", killed)
+    monkeypatch.setattr(problems, "decode", killed)
     with pytest.raises(KeyboardInterrupt):
         squad(settings)
-    monkeypatch.setattr(command, "decode", whole)
-    monkeypatch.setattr(command, "fit", None)
+
+    def noted(run, start):
+        starts.append((start, run.cadence.steps))
+        return real(run, start)
+
+    about = loaded(tmp_path / "out/.parts/seed-0/checkpoints/fitted.json")
+    monkeypatch.setattr(problems, "decode", whole)
+    monkeypatch.setattr(fitting, "train", noted)
     squad(settings)
+    assert [start == steps for start, steps in starts] == [True]  # nothing was left to learn
+    assert loaded(settings.out / "result.json")["fit"] == about
     again = tmp_path / "again"
     monkeypatch.undo()
     squad(Squad(str(encoder_folder), folder, again, "1.1", fit=short, length=24))

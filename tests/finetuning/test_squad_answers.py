@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from tests.finetuning.squad_files import question
 
-from electrify.finetuning.answers import (
+from electrify.finetuning.encoder import open_encoder
+from electrify.finetuning.squad.answers import (
     LONGEST_ANSWER,
-    Answer,
     Answered,
+    SpanAnswer,
     decode,
     most_context,
     n_best,
 )
-from electrify.finetuning.encoder import open_encoder
-from electrify.finetuning.squad_windows import build_windows, spans
+from electrify.finetuning.squad.windows import build_windows, spans
 
 
 def plain_most_context(windows, token):
@@ -97,11 +97,11 @@ def test_windows_compete_and_a_text_counts_once(windows):
 def test_twenty_are_kept_and_nothing_is_an_answer_too(windows):
     many = [(0, n, 0, -n) for n in range(29)]
     assert len(decoded(windows, (0, rows(windows, 0, *many))).answers) == 20
-    assert decoded(windows).answers == [Answer("", 0.0, 0.0)]
+    assert decoded(windows).answers == [SpanAnswer("", 0.0, 0.0)]
 
 
 def test_probabilities_are_a_softmax_over_the_n_best():
-    made = n_best(Answered([Answer("a", 900.0, 100.0), Answer("b", 999.0, 0.0)], 0.0))
+    made = n_best(Answered([SpanAnswer("a", 900.0, 100.0), SpanAnswer("b", 999.0, 0.0)], 0.0))
     assert [entry["text"] for entry in made] == ["a", "b"]
     assert made[0]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
     assert sum(entry["probability"] for entry in made) == pytest.approx(1)

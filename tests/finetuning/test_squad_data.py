@@ -4,7 +4,7 @@ import pytest
 from tests.finetuning.squad_files import paragraphs, question, write_squad
 
 from electrify.errors import UserError
-from electrify.finetuning.squad_data import (
+from electrify.finetuning.squad.data import (
     Gold,
     Placed,
     Question,

@@ -7,9 +7,9 @@ from tests.finetuning.squad_files import question
 from torch.nn.functional import gelu, log_softmax
 
 from electrify.finetuning.encoder import open_encoder
-from electrify.finetuning.head import Examples
-from electrify.finetuning.squad_head import HEADS, HIDDEN
-from electrify.finetuning.squad_windows import build_windows
+from electrify.finetuning.heads import Examples
+from electrify.finetuning.squad.heads import HIDDEN, SPAN_HEADS
+from electrify.finetuning.squad.windows import build_windows
 from electrify.models.inputs import call
 from electrify.training.layers import layer_scale
 
@@ -37,7 +37,7 @@ def end_scores(model, hidden_LH, start, allowed_L):
 
 
 def test_the_official_loss_is_the_sum_of_its_three_parts(encoder, batch):
-    model = HEADS["official"].build(encoder, 0).eval()
+    model = SPAN_HEADS["official"].build(encoder, 0).eval()
     loss, sums = model(batch, Examples(3))
     hidden_BLH = call(model.body, batch.ids_BL, batch)[0]
     wanted = 0.0
@@ -61,7 +61,7 @@ def test_the_official_loss_is_the_sum_of_its_three_parts(encoder, batch):
 
 
 def test_official_candidates_are_the_best_ends_of_the_best_starts(encoder, batch):
-    model = HEADS["official"].build(encoder, 0).eval()
+    model = SPAN_HEADS["official"].build(encoder, 0).eval()
     candidates = model.logits(batch)[0].detach()
     hidden_LH = call(model.body, batch.ids_BL, batch)[0][0]
     allowed_L = batch.allowed_BL[0]
@@ -79,7 +79,7 @@ def test_official_candidates_are_the_best_ends_of_the_best_starts(encoder, batch
 
 
 def test_the_official_head_starts_glorot_uniform_and_by_its_seed(encoder):
-    one, same, other = (HEADS["official"].build(encoder, seed) for seed in (0, 0, 1))
+    one, same, other = (SPAN_HEADS["official"].build(encoder, seed) for seed in (0, 0, 1))
     bound = (6 / (2 * 32 + HIDDEN)) ** 0.5
     assert 0.97 * bound < one.end_hidden.weight.abs().max() <= bound
     assert not one.end_hidden.bias.any()
@@ -88,7 +88,7 @@ def test_the_official_head_starts_glorot_uniform_and_by_its_seed(encoder):
 
 
 def test_the_simple_loss_is_that_of_transformers(encoder, batch):
-    model = HEADS["simple"].build(encoder, 0).eval()
+    model = SPAN_HEADS["simple"].build(encoder, 0).eval()
     loss, _ = model(batch, Examples(3))
     theirs = model.network(
         input_ids=batch.ids_BL,
@@ -108,9 +108,9 @@ def test_the_simple_loss_is_that_of_transformers(encoder, batch):
         assert (a, b) == pytest.approx((float(start_L[int(start)]), float(end_L[int(end)])))
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", SPAN_HEADS)
 def test_every_part_learns_and_rates_fall_with_depth(encoder, batch, name):
-    model = HEADS[name].build(encoder, 0)
+    model = SPAN_HEADS[name].build(encoder, 0)
     model(batch, Examples(3))[0].backward()
     without = [n for n, p in model.named_parameters() if p.grad is None]
     assert without == []
@@ -127,5 +127,5 @@ def test_a_model_of_three_labels_gets_a_start_and_an_end(encoder_folder, tmp_pat
     config = json.loads((folder / "config.json").read_text())
     labels = {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
     (folder / "config.json").write_text(json.dumps(config | labels))
-    model = HEADS["simple"].build(open_encoder(str(folder)), 0)
+    model = SPAN_HEADS["simple"].build(open_encoder(str(folder)), 0)
     assert model.network.qa_outputs.out_features == 2

@@ -5,15 +5,15 @@ from random import Random
 import pytest
 from tests.finetuning.squad_files import question
 
-from electrify.finetuning.squad_data import Gold, Question
-from electrify.finetuning.squad_metrics import (
+from electrify.finetuning.squad.data import Gold, Question
+from electrify.finetuning.squad.metrics import (
     best_threshold,
-    evaluate,
+    evaluate_answers,
     exact,
-    f1,
     normalised,
     scores,
     with_threshold,
+    word_f1,
 )
 
 
@@ -58,15 +58,15 @@ def test_answers_are_compared_without_case_punctuation_articles_and_spaces(text,
 )
 def test_f1_counts_words_as_often_as_both_have_them(said, gold, value):
     for version in ("1.1", "2.0"):
-        assert f1(said, gold, version) == pytest.approx(value, abs=1e-12)
+        assert word_f1(said, gold, version) == pytest.approx(value, abs=1e-12)
     assert exact(said, gold) == float(value == 1)
 
 
 def test_the_versions_differ_where_nothing_is_left():
     assert exact("The", "a") == 1
-    assert f1("The", "a", "1.1") == 0
-    assert f1("The", "a", "2.0") == 1
-    assert f1("", "the", "2.0") == 1
+    assert word_f1("The", "a", "1.1") == 0
+    assert word_f1("The", "a", "2.0") == 1
+    assert word_f1("", "the", "2.0") == 1
 
 
 def test_the_best_of_several_gold_answers_counts_for_each_measure_by_itself():
@@ -124,7 +124,7 @@ def test_the_best_threshold_is_that_of_trying_all(seed):
 def test_scores_with_odds_are_those_of_the_answers_that_are_written():
     asked, said, odds = some_answers(3)
     written = {name: "" if odds[name] > 0.5 else said[name] for name in said}
-    found = evaluate(asked, said, "2.0", odds, 0.5)
+    found = evaluate_answers(asked, said, "2.0", odds, 0.5)
     plain = scores(asked, written, "2.0")
     assert found["exact"] == pytest.approx(100 * sum(plain.exact) / 30)
     assert found["f1"] == pytest.approx(100 * sum(plain.f1) / 30)
@@ -132,4 +132,8 @@ def test_scores_with_odds_are_those_of_the_answers_that_are_written():
     weighted = sum(found[f"{k}_f1"] * found[f"{k}_total"] for k in ("HasAns", "NoAns")) / 30
     assert weighted == pytest.approx(found["f1"])
     assert found["best_f1"] >= found["f1"]
-    assert evaluate(asked[:1], {asked[0].id: "kata loso"}, "1.1").keys() == {"exact", "f1", "total"}
+    assert evaluate_answers(asked[:1], {asked[0].id: "kata loso"}, "1.1").keys() == {
+        "exact",
+        "f1",
+        "total",
+    }

@@ -7,11 +7,11 @@ from tests.finetuning.squad_files import paragraphs, question, write_squad
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from electrify.errors import UserError
-from electrify.finetuning import squad_windows
 from electrify.finetuning.encoder import Encoder, open_encoder
-from electrify.finetuning.squad_data import Gold, read_questions
-from electrify.finetuning.squad_metrics import normalised
-from electrify.finetuning.squad_windows import Tokens, build_windows, frame_of, spans
+from electrify.finetuning.squad import windows as squad_windows
+from electrify.finetuning.squad.data import Gold, read_questions
+from electrify.finetuning.squad.metrics import normalised
+from electrify.finetuning.squad.windows import Tokens, build_windows, frame_of, spans
 
 # What google-research/electra makes of contexts of so many tokens beside questions of so many, at
 # length 512 and stride 128.
@@ -159,12 +159,12 @@ def shifted_tokens(tokens: Tokens) -> Tokens:
 
 @pytest.mark.parametrize("shift", [shifted_characters, shifted_back, shifted_tokens])
 def test_a_shifted_alignment_is_caught(encoder, questions, monkeypatch, shift):
-    right = squad_windows.tokens_of
+    right = squad_windows.tokens_with_offsets
 
     def wrong(encoder, texts):
         return [shift(tokens) for tokens in right(encoder, texts)]
 
-    monkeypatch.setattr(squad_windows, "tokens_of", wrong)
+    monkeypatch.setattr(squad_windows, "tokens_with_offsets", wrong)
     with pytest.raises(UserError, match=r"do not (lead back|spell)"):
         build_windows(encoder, questions, 64, 128, learn=True)
 

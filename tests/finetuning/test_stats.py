@@ -8,9 +8,10 @@ import pytest
 from scipy import stats as scipy_stats
 
 from electrify.errors import UserError
-from electrify.finetuning import stats
+from electrify.finetuning import stats as hall
+from electrify.finetuning.glue import results as stats
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.results import Result
-from electrify.finetuning.tasks import TASKS
 
 
 def runs(task, values, **fields):
@@ -44,18 +45,18 @@ def test_the_interval_is_that_of_scipy():
     expected = scipy_stats.bootstrap(
         (values,), np.mean, n_resamples=20_000, method="percentile", rng=5
     ).confidence_interval
-    assert stats.interval([values]) == pytest.approx(tuple(expected), abs=0.02)
+    assert hall.interval([values]) == pytest.approx(tuple(expected), abs=0.02)
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "median"])
 def test_intervals_cover_what_is_said_of_them(aggregate, monkeypatch):
     """Less than their nominal 95 %, above all of the mean of few scores."""
-    monkeypatch.setattr(stats, "RESAMPLES", 400)
+    monkeypatch.setattr(hall, "RESAMPLES", 400)
     samples = np.random.default_rng(0).standard_normal((600, 6))
-    found = [stats.interval([values], aggregate) for values in samples]
+    found = [hall.interval([values], aggregate) for values in samples]
     covered = 100 * np.mean([low <= 0 <= high for low, high in found])
-    assert covered == pytest.approx(stats.COVERAGE[aggregate][6], abs=4)
-    assert f"{stats.COVERAGE[aggregate][10]} % measured with 10" in stats.bounds_are(15, aggregate)
+    assert covered == pytest.approx(hall.COVERAGE[aggregate][6], abs=4)
+    assert f"{hall.COVERAGE[aggregate][10]} % measured with 10" in hall.bounds_are(15, aggregate)
 
 
 def test_one_seed_has_no_deviation_and_no_interval():
@@ -105,7 +106,7 @@ def test_the_same_seed_twice_is_an_error():
 def test_averages_by_name():
     # by hand: MNLI 0.9 and mismatched 0.7; MRPC, QQP and STS-B have a second metric 0.1 lower
     results = [r for t in TASKS.values() for r in runs(t.name, [0.9])]
-    assert stats.averaged(results, "average of 8 tasks").value == pytest.approx(0.9)
+    assert stats.averaged(results, "average").value == pytest.approx(0.9)
     assert stats.averaged(results, "seed-003 style").value == pytest.approx((7 * 0.9 + 0.8) / 8)
     assert stats.averaged(results, "GLUE").value == pytest.approx((4 * 0.9 + 3 * 0.85 + 0.8) / 8)
 
@@ -121,8 +122,8 @@ def test_wnli_is_in_no_average(name):
 
 def test_the_aggregate_of_an_average_is_per_task():
     results = [r for t in TASKS.values() for r in runs(t.name, [0.1, 0.8, 0.9])]
-    assert stats.averaged(results, "average of 8 tasks", "median").value == pytest.approx(0.8)
-    assert stats.averaged(results, "average of 8 tasks", "mean").value == pytest.approx(0.6)
+    assert stats.averaged(results, "average", "median").value == pytest.approx(0.8)
+    assert stats.averaged(results, "average", "mean").value == pytest.approx(0.6)
 
 
 def test_a_missing_task_gives_no_average_and_is_named():
@@ -135,7 +136,7 @@ def test_a_missing_task_gives_no_average_and_is_named():
 def test_mnli_without_its_mismatched_half_is_missing_where_it_is_needed():
     results = all_tasks(0.8)
     results = [r._replace(scores={"dev": r.scores["dev"]}) for r in results]
-    assert stats.averaged(results, "average of 8 tasks").value == pytest.approx(0.8)
+    assert stats.averaged(results, "average").value == pytest.approx(0.8)
     assert stats.averaged(results, "seed-003 style").missing == ("MNLI",)
     assert stats.summarise(results, "mnli", "GLUE").failed[0] == "no accuracy of dev mismatched"
 
@@ -146,7 +147,7 @@ def test_the_p_value_is_that_of_scipy(size):
     expected = scipy_stats.permutation_test(
         (values,), np.mean, permutation_type="samples", n_resamples=np.inf
     ).pvalue if size > 1 else 1.0  # fmt: skip
-    assert stats.sign_flip([values]) == pytest.approx(expected)
+    assert hall.sign_flip([values]) == pytest.approx(expected)
 
 
 def test_the_p_value_of_groups_gives_every_group_the_same_weight():
@@ -156,46 +157,46 @@ def test_the_p_value_of_groups_gives_every_group_the_same_weight():
         abs(sum(s * p for s, p in zip(signs, parts, strict=True))) >= abs(sum(parts)) - 1e-12
         for signs in itertools.product((-1, 1), repeat=6)
     ]
-    assert stats.sign_flip(groups) == sum(reached) / 2**6
+    assert hall.sign_flip(groups) == sum(reached) / 2**6
 
 
 def test_many_pairs_are_drawn_and_agree_with_the_t_test():
     values = np.random.default_rng(2).normal(0.3, 1, size=40)
     expected = scipy_stats.ttest_1samp(values, 0).pvalue
-    assert stats.sign_flip([values]) == pytest.approx(expected, abs=0.01)
+    assert hall.sign_flip([values]) == pytest.approx(expected, abs=0.01)
 
 
 def test_p_values_without_a_difference_are_evenly_spread():
     draw = np.random.default_rng(0)
-    found = [stats.sign_flip([draw.normal(size=4), draw.normal(size=5)]) for _ in range(400)]
+    found = [hall.sign_flip([draw.normal(size=4), draw.normal(size=5)]) for _ in range(400)]
     assert np.mean(np.array(found) <= 0.1) == pytest.approx(0.1, abs=0.04)
 
 
 def test_a_comparison_reads_both_sides_alike():
     lmtuners = [r._replace(preset="seed-003") for r in runs("mnli", [0.8, 0.9])]
     for second, expected in ((lmtuners, 0.75), (runs("mnli", [0.8, 0.9]), 0.85)):
-        [row, _] = stats.compare(lmtuners, second)
+        [row, _] = stats.paired_differences(lmtuners, second)
         assert (row.first, row.second) == pytest.approx((expected, expected))
 
 
 def test_a_comparison_is_by_seed():
     first = runs("cola", [0.5, 0.6, 0.7])
     second = runs("cola", [0.51, 0.61, 0.71])
-    cola, overall = stats.compare(first, second)
+    cola, overall = stats.paired_differences(first, second)
     assert (cola.task, cola.pairs) == ("cola", 3)
     assert cola.difference == pytest.approx(0.01)
     assert cola.interval == pytest.approx((0.01, 0.01))  # every pair differs by as much
     assert cola.p == 2 / 2**3
     assert overall.task == "overall"
     assert overall.notes[0].startswith("without SST-2, MRPC")
-    assert stats.compare(second, first)[0].difference == pytest.approx(-0.01)
+    assert stats.paired_differences(second, first)[0].difference == pytest.approx(-0.01)
 
 
 def test_a_comparison_says_what_is_unlike():
     first = runs("cola", [0.5, 0.6, 0.7], train_rows=8551)
     second = [r._replace(preset="official-code") for r in runs("cola", [0.5, 0.6], train_rows=100)]
     first[0] = first[0]._replace(degenerate="one class only")
-    cola, _ = stats.compare(first, second)
+    cola, _ = stats.paired_differences(first, second)
     assert cola.pairs == 2
     assert cola.first == pytest.approx(0.55)  # the third has no partner
     assert cola.notes == (
@@ -209,11 +210,11 @@ def test_a_comparison_says_what_is_unlike():
 def test_overall_every_task_weighs_the_same_and_wnli_nothing():
     first = runs("cola", [0.5] * 2) + runs("rte", [0.5] * 6) + runs("wnli", [0.1] * 2)
     second = runs("cola", [0.7] * 2) + runs("rte", [0.5] * 6) + runs("wnli", [0.9] * 2)
-    *tasks, overall = stats.compare(first, second)
+    *tasks, overall = stats.paired_differences(first, second)
     assert [row.task for row in tasks] == ["cola", "rte", "wnli"]
     assert overall.difference == pytest.approx(0.1)
     assert overall.pairs == 8
 
 
 def test_nothing_in_common_is_no_comparison():
-    assert stats.compare(runs("cola", [0.5]), runs("rte", [0.5])) == []
+    assert stats.paired_differences(runs("cola", [0.5]), runs("rte", [0.5])) == []

@@ -6,10 +6,12 @@ import re
 
 import pytest
 
-from electrify.finetuning import glue_table, stats, table
-from electrify.finetuning.published import published
+from electrify.finetuning import table
+from electrify.finetuning.glue import results as stats
+from electrify.finetuning.glue import tables as glue_table
+from electrify.finetuning.glue.published import published
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.results import Result
-from electrify.finetuning.tasks import TASKS
 
 
 def results(value=0.8, seeds=3, names=None, **fields):
@@ -208,7 +210,7 @@ def test_averages_in_words():
 
 
 def test_a_comparison():
-    found = stats.compare(results(0.80), results(0.81))
+    found = stats.paired_differences(results(0.80), results(0.81))
     made = glue_table.differences(found, "a", "b")
     assert cell(made, "RTE", "difference").content == pytest.approx(1)
     assert cell(made, "RTE", "p").text == "0.2500"
@@ -299,6 +301,6 @@ def test_no_minus_zero():
 @pytest.mark.parametrize(("seeds", "brackets"), [(1, False), (2, True), (6, True)])
 def test_a_comparison_explains_brackets_only_where_it_shows_some(seeds, brackets):
     both = [results(value, seeds, ["cola"]) for value in (0.8, 0.81)]
-    made = glue_table.differences(stats.compare(*both), "a", "b")
+    made = glue_table.differences(stats.paired_differences(*both), "a", "b")
     assert any("in brackets" in note for note in made.notes) is brackets
     assert any("flipping signs" in note for note in made.notes)

@@ -1,6 +1,6 @@
 """Words and their tags, as files and as tokens."""
 
-import builtins
+import sys
 
 import numpy as np
 import pytest
@@ -9,23 +9,23 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import encode, new_network, open_encoder
-from electrify.finetuning.head import Examples
-from electrify.finetuning.own_data import Columns
-from electrify.finetuning.own_task import Problem, fields_of, prepare, read_training
-from electrify.finetuning.sentences import (
+from electrify.finetuning.heads import Examples
+from electrify.finetuning.own.data import Columns
+from electrify.finetuning.own.sentences import (
     Sentences,
     is_tagged,
     read_sentences,
     read_to_tag,
     tags_of,
 )
-from electrify.finetuning.tagging import (
+from electrify.finetuning.own.tagging import (
     UNTAGGED,
     Tagger,
     entity_scores,
     first_tokens,
     tag_numbers,
 )
+from electrify.finetuning.own.target import Target, fields_of, prepare, read_training
 
 CONLL = """-DOCSTART- -X- O O
 
@@ -123,7 +123,7 @@ def test_a_table_taken_for_tags_is_read_as_the_advice_says(name, tmp_path):
     assert error.value.fix.endswith("electrify finetune --kind classes")
     if "rename the file to end in .tsv" in error.value.fix:
         path = path.rename(tmp_path / "a.tsv")
-    assert read_training(path, "classes", Columns()).problem.labels == ("bad", "good")
+    assert read_training(path, "classes", Columns()).target.labels == ("bad", "good")
 
 
 UNIVERSAL = """# newdoc id = 1
@@ -233,7 +233,7 @@ def test_first_tokens_of_wordpieces_and_what_is_cut(encoder_folder):
 def test_the_loss_is_that_of_first_tokens_alone(encoder_folder, tmp_path):
     """Against transformers' own loss with the labels set by hand."""
     encoder = open_encoder(str(encoder_folder))
-    problem = Problem("tags", ("B-X", "O"))
+    problem = Target("tags", ("B-X", "O"))
     data = Sentences(tmp_path, [["kaso", "loso"], ["kata"]], [["B-X", "O"], ["O"]], [1, 4])
     rows = prepare(problem, data, encoder, 64)
     batch = rows.collate(np.array([0, 1]))
@@ -270,14 +270,8 @@ def test_mixtures_of_schemes_are_tolerated():
 
 
 def test_a_missing_seqeval_is_said(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("seqeval"):
-            raise ImportError("No module named 'seqeval'")
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UserError) as error:
+    for name in ("seqeval", "seqeval.metrics"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match="needs seqeval, which is not installed") as error:
         entity_scores([["O"]], [["O"]])
     assert 'pip install "electrify[finetune]"' in error.value.fix

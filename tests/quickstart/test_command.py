@@ -101,7 +101,7 @@ def test_the_comparison_is_planned_by_the_time_of_an_epoch(
         each = [{"seconds": chosen.fit.epochs * seconds}] * chosen.seeds
         return {"seeds": each, "mean": {"f1": 0.5}, "std": {"f1": 0.1}}
 
-    monkeypatch.setattr("electrify.finetuning.finetune.finetune", finetune)
+    monkeypatch.setattr("electrify.finetuning.own.command.finetune", finetune)
     monkeypatch.setattr(quickstart, "write_task", lambda *some: (tmp_path / "a", tmp_path / "b"))
     monkeypatch.setattr(quickstart, "untrained", lambda *some: tmp_path / "untrained")
     monkeypatch.setattr(quickstart.time, "monotonic", lambda: clock[0])

@@ -16,9 +16,10 @@ from safetensors.numpy import save_file
 from electrify import cli
 from electrify.config import to_dict
 from electrify.errors import DamagedError, UserError
-from electrify.finetuning.glue_table import shown
-from electrify.finetuning.results import Result, read_results, write_result
-from electrify.finetuning.tasks import TASKS
+from electrify.finetuning.glue.results import read_results
+from electrify.finetuning.glue.tables import shown
+from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.results import Result, write_result
 from electrify.recipes import schema
 from electrify.reports import plots
 from electrify.reports.options import Report

@@ -9,7 +9,7 @@ from tests.models.tiny import VOCABULARY, tiny_recipe
 from transformers import ElectraConfig, ElectraModel
 
 from electrify.errors import UserError
-from electrify.finetuning.head import Classifier
+from electrify.finetuning.heads import Classifier
 from electrify.models.pair import build_discriminator
 from electrify.training.layers import exponent, layer_scale
 from electrify.training.optim import parameter_groups

@@ -60,11 +60,9 @@ def open_encoder(source: str) -> Encoder:
         raise
     tokenizer = open_tokenizer(source)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise UserError(
-            f"the tokenizer of {source} has no fast form",
-            got=type(tokenizer).__name__,
-            fix="take one that has a tokenizer.json",
-        )
+        got = type(tokenizer).__name__
+        fix = "take one that has a tokenizer.json"
+        raise UserError(f"the tokenizer of {source} has no fast form", got=got, fix=fix)
     if tokenizer.pad_token_id is None:
         raise UserError(
             f"the tokenizer of {source} has no padding", got="no pad token", fix="add one"
@@ -132,11 +130,9 @@ def _check_encoder(network: Any, loaded: dict[str, Any], source: str) -> None:
 
 def _refuse(absent: set[str], source: str, what: str) -> None:
     if absent:
-        raise UserError(
-            f"{source} lacks weights of {what}",
-            got=f"no {min(absent)} of the right size, and {len(absent) - 1} more",
-            fix="give a complete model; config.json and model.safetensors must belong together",
-        )
+        got = f"no {min(absent)} of the right size, and {len(absent) - 1} more"
+        fix = "give a complete model; config.json and model.safetensors must belong together"
+        raise UserError(f"{source} lacks weights of {what}", got=got, fix=fix)
 
 
 def load_body(source: str) -> Any:

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from electrify.errors import UserError
+from electrify.finetuning.batches import Numbers, Shuffled, by_length
 from electrify.finetuning.options import Fit
-from electrify.finetuning.order import Numbers, Shuffled, by_length
 from electrify.models.export import in_evaluation
 from electrify.recipes.schema import Optimizer
+from electrify.storage.commit import read_json, write_json
 from electrify.training.checkpoint import Policy, Writer
 from electrify.training.engine import Engine
 from electrify.training.guard import Guard, GuardSettings
@@ -53,6 +54,12 @@ class Fitted(NamedTuple):
 
 Collate = Callable[[NDArray[np.int64]], Any]
 """From the numbers of some examples to the tensors a model takes."""
+Told = Callable[[int, int, float], None]
+"""Takes the step, of how many, and the mean loss since it was called before."""
+
+
+def silent(step: int, steps: int, loss: float) -> None:
+    """Report nothing."""
 
 
 def fit(
@@ -63,9 +70,9 @@ def fit(
     seed: int,
     folder: Path | None = None,
     device: str = "auto",
-    told: Callable[[int, int, float], None] = lambda step, steps, loss: None,
+    told: Told = silent,
 ) -> Fitted:
-    """Fit a model, in place; `told` takes the step, of how many, and the mean loss since before.
+    """Fit a model, in place.
 
     `model(batch, totals)` gives the loss of what `collate` made, and sums with a "loss" in it.
     Example number i has `lengths[i]` tokens. In `folder` a long fit saves itself and goes on.
@@ -115,7 +122,15 @@ def fit(
         raise KeyboardInterrupt
     seconds = time.monotonic() - begin
     seen = (steps - start) * len(shuffled.lengths) / shuffled.per_epoch
-    return Fitted(steps, seconds, losses.last, seen / seconds)
+    fitted = Fitted(steps, seconds, losses.last, seen / seconds)
+    if checkpoints is None:
+        return fitted
+    about = checkpoints / "fitted.json"
+    if start == steps and about.is_file():  # killed after its last step
+        return Fitted(**read_json(about))
+    checkpoints.mkdir(exist_ok=True)
+    write_json(about, fitted._asdict())
+    return fitted
 
 
 class Losses(StderrWarnings):
@@ -139,11 +154,9 @@ def check_fit(settings: Fit) -> None:
     """Refuse settings that cannot be."""
     for name, least in (("lr", 0.0), ("epochs", 0.0), ("batch_size", 0)):
         if not getattr(settings, name) > least:
-            raise UserError(
-                f"--{name.replace('_', '-')} is out of range",
-                got=f"{getattr(settings, name)}",
-                fix=f"give more than {least}",
-            )
+            got = f"{getattr(settings, name)}"
+            fix = f"give more than {least}"
+            raise UserError(f"--{name.replace('_', '-')} is out of range", got=got, fix=fix)
     if not 0 <= settings.warmup < 1:
         raise UserError("--warmup is no share", got=f"{settings.warmup}", fix="give 0.1")
 

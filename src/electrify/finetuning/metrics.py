@@ -5,25 +5,27 @@ constant is 0, F1 without any positive is 0, the correlation of a constant is no
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from electrify.errors import UserError
-from electrify.finetuning.tasks import GlueTask, Metric
+
+Metric = Literal["mcc", "accuracy", "f1", "pearson", "spearman"]
 
 
-def scores(task: GlueTask, predictions: ArrayLike, labels: ArrayLike) -> dict[Metric, float]:
-    """All metrics of a task, as fractions, of predicted against true class numbers or scores."""
+def scores(
+    title: str, metrics: Sequence[Metric], predictions: ArrayLike, labels: ArrayLike
+) -> dict[str, float]:
+    """Some metrics, as fractions, of predicted against true class numbers or scores."""
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     if predictions.shape != labels.shape or predictions.ndim != 1 or not len(labels):
-        raise UserError(
-            f"{task.title}: predictions and labels do not match",
-            got=f"shapes {predictions.shape} and {labels.shape}",
-            fix="give one prediction for each label, and at least one",
-        )
-    return {name: METRICS[name](predictions, labels) for name in task.metrics}
+        got = f"shapes {predictions.shape} and {labels.shape}"
+        fix = "give one prediction for each label, and at least one"
+        raise UserError(f"{title}: predictions and labels do not match", got=got, fix=fix)
+    return {name: METRICS[name](predictions, labels) for name in metrics}
 
 
 def accuracy(predictions: NDArray[np.generic], labels: NDArray[np.generic]) -> float:

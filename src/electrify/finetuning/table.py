@@ -63,9 +63,7 @@ class Notes:
 
 
 def percent(
-    share: float,
-    bounds: tuple[float, float] = (math.nan, math.nan),
-    marks: tuple[int, ...] = (),
+    share: float, bounds: tuple[float, float] = (math.nan, math.nan), marks: tuple[int, ...] = ()
 ) -> Cell:
     """A fraction, and its interval, as a cell in percent."""
     return Cell(100 * share, (100 * bounds[0], 100 * bounds[1]), marks)

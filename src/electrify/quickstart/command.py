@@ -173,8 +173,8 @@ def _compare(
 
     Where that would make the whole way take more than about twice its normal time, with fewer.
     """
-    from electrify.finetuning.finetune import finetune
     from electrify.finetuning.options import Finetune, Fit
+    from electrify.finetuning.own.command import finetune
 
     train, dev = write_task(docs, settings.out / "task", VALIDATION)
     print(f"\n{train.parent}: which package does a docstring come from?")

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from electrify.errors import UserError
-from electrify.finetuning import glue_table as tables
-from electrify.finetuning import stats
-from electrify.finetuning.presets import aggregate_of
-from electrify.finetuning.published import published
-from electrify.finetuning.reading import Aggregate
-from electrify.finetuning.results import Result, read_results
+from electrify.finetuning.glue import tables
+from electrify.finetuning.glue.presets import aggregate_of
+from electrify.finetuning.glue.published import published
+from electrify.finetuning.glue.results import read_results, summarise
+from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.results import Result
+from electrify.finetuning.stats import Aggregate, bounds, bounds_are
 from electrify.finetuning.table import Cell, Table
-from electrify.finetuning.tasks import TASKS
 from electrify.reports import plots
 from electrify.reports.page import (
     Html,
@@ -131,8 +131,8 @@ def _dots(found: Sequence[GlueFolder]) -> Html:
     svg = plots.dots("glue-dots", rows, "score on the development set, percent")
     keys = [Key(name(one.name), series % plots.SERIES) for series, one in enumerate(found)]
     ticks = " or ".join(dict.fromkeys(one.aggregate for one in found))
-    counts = [(stats.summarise(one.results, t).n, one.aggregate) for one in found for t in tasks]
-    kinds = dict.fromkeys(stats.bounds_are(n, how) for n, how in sorted(counts) if n > 1)
+    counts = [(summarise(one.results, t).n, one.aggregate) for one in found for t in tasks]
+    kinds = dict.fromkeys(bounds_are(n, how) for n, how in sorted(counts) if n > 1)
     bar = f", bar: {' or '.join(kinds)}" if kinds else ""
     title = text(f"Every seed a dot, hollow if it learned nothing; tick: {ticks}{bar}")
     words = f"Scores of every seed in percent. {' '.join(said)}"
@@ -140,12 +140,12 @@ def _dots(found: Sequence[GlueFolder]) -> Html:
 
 
 def _row(task: str, one: GlueFolder, series: int) -> Dots:
-    found = stats.summarise(one.results, task)
+    found = summarise(one.results, task)
     return Dots(
         TASKS[task].title,
         [100 * score for score in found.scores.values()],
         [seed in found.degenerate for seed in found.scores],
         100 * found.aggregate(one.aggregate),
-        in_percent(stats.bounds(found.values, one.aggregate)),
+        in_percent(bounds(found.values, one.aggregate)),
         series,
     )

@@ -1,0 +1,1 @@
+"""Any encoder, GLUE: tasks × seeds to a table beside published rows."""

@@ -1,0 +1,92 @@
+"""`electrify probe RUN --data GLUE`: what a run's checkpoints are worth, as a curve.
+
+Every checkpoint that is still there is exported and fine-tuned; those of seed 004 stay at 6.25,
+12.5, 25, 50 and 100 % of the training (`run.keep_percent`).
+"""
+
+import csv
+import io
+from dataclasses import replace
+from typing import Any
+
+from electrify.errors import UserError
+from electrify.finetuning.glue.command import (
+    check_settings,
+    drop_models,
+    planned,
+    run_missing,
+    task_names,
+)
+from electrify.finetuning.glue.results import marked, read_results, summarise
+from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.options import Probe
+from electrify.finetuning.results import Result, result_json
+from electrify.models.export import encoder_folder
+from electrify.storage.commit import committed
+from electrify.storage.lock import hold
+from electrify.training import checkpoint
+from electrify.training.export_run import export_run
+from electrify.training.folder import RunFolder
+from electrify.training.options import Export
+
+
+def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:
+    """Export and fine-tune what is missing, then print and write the curve; returns the results."""
+    names = task_names(settings.tasks)
+    check_settings(settings)
+    steps = sorted(c.step for c in checkpoint.stored(RunFolder(settings.run).checkpoints))
+    if not steps:
+        raise UserError(
+            f"{settings.run} has no checkpoints", got=f"{settings.run}", fix="give a run's folder"
+        )
+    settings.out.mkdir(parents=True, exist_ok=True)
+    found: dict[int, list[Result]] = {}
+    with hold(settings.out / "lock", f"probing in {settings.out}"):
+        for step in steps:
+            here = settings.out / f"step-{step:08d}"
+            export_run(Export(run=settings.run, out=here / "model", step=step))
+            encoder = encoder_folder(here / "model")
+            there = replace(settings, out=here)
+            jobs = planned(there, str(encoder), names, range(settings.seeds))
+            run_missing(jobs, settings.workers)
+            drop_models(here, keep=set())
+    for folder in settings.out.glob("step-*"):  # also of checkpoints that are gone by now
+        found[int(folder.name.removeprefix("step-"))] = read_results(folder)
+    print(curve(found, names))
+    path = settings.out / "curve.csv"
+    with committed(path) as temporary:
+        temporary.write_text(as_csv(found), encoding="utf-8")
+    print(path)
+    return {step: [result_json(result) for result in found[step]] for step in sorted(found)}
+
+
+def curve(found: dict[int, list[Result]], names: list[str]) -> str:
+    """The mean score of every task at every step, with the deviation over seeds."""
+    titles = [f"{TASKS[name].title} {TASKS[name].metrics[0]}" for name in names]
+    notes: list[str] = []
+    lines = [f"{'step':>10}  " + "  ".join(f"{title:>18}" for title in titles)]
+    for step, results in sorted(found.items()):
+        cells = []
+        for name in names:
+            summary = summarise(results, name)
+            notes += [f"step {step:,}, {TASKS[name].title}: {note}" for note in marked(summary)]
+            spread = f" ± {summary.deviation:.3f}" if summary.n > 1 else ""
+            cells.append(f"{summary.aggregate('mean'):.3f}{spread}" if summary.n else "none")
+        lines.append(f"{step:>10,}  " + "  ".join(f"{cell:>18}" for cell in cells))
+    return "\n".join([*lines, *notes])
+
+
+def as_csv(found: dict[int, list[Result]]) -> str:
+    """One line for every step, task, seed and metric."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["step", "task", "seed", "split", "metric", "value", "degenerate", "failed"])
+    for step, results in sorted(found.items()):
+        for result in results:
+            about, doubt = [step, result.task, result.seed], [result.degenerate, result.failed]
+            if result.failed:
+                writer.writerow([*about, "", "", "", *doubt])
+            for split, metrics in result.scores.items():
+                for metric, value in metrics.items():
+                    writer.writerow([*about, split, metric, value, *doubt])
+    return text.getvalue()

@@ -1,0 +1,234 @@
+"""Files for the GLUE server, and a validator that finds what the server would reject.
+
+Each file has the header `index<TAB>prediction` and one row for each test example, in order. Classes
+are the words of `tasks.TASKS[…].labels`; STS-B has scores from 0 to 5 with three decimals. The zip
+holds the eleven files and nothing else, and the same predictions always make the same bytes.
+"""
+
+import io
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from electrify.errors import UserError
+from electrify.finetuning.glue.tasks import TASKS, GlueTask
+from electrify.storage.commit import committed
+
+TAB, CR = "\t", "\r"
+HEADER = f"index{TAB}prediction"
+FILLED = "WNLI.tsv"
+"""May be left out: every row then has the majority class."""
+MOST_BYTES = 50_000_000
+FAULTS_SHOWN = 5
+
+_SCORE = re.compile(r"(0|[1-9][0-9]*)\.[0-9]{3}")
+
+
+class Wanted(NamedTuple):
+    """A file the server wants."""
+
+    task: GlueTask
+    rows: int
+
+
+FILES: dict[str, Wanted] = {
+    file.name: Wanted(task, file.rows) for task in TASKS.values() for file in task.submitted
+}
+
+
+def write_files(folder: Path, predictions: Mapping[str, Sequence[float]]) -> list[Path]:
+    """Write the predictions of some of `FILES` into a folder, as the server wants them."""
+    texts = {name: _text(name, values) for name, values in predictions.items()}
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        with committed(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+    return [folder / name for name in texts]
+
+
+def pack(path: Path, predictions: Mapping[str, Sequence[float]]) -> list[str]:
+    """Write a zip of the server's files; gives what there is to tell of files without predictions.
+
+    `predictions` has the file names of `FILES` with, for each test row, the number of a class (in
+    the order of the task's `labels`) or a score of STS-B from 0 to 5, which is clipped.
+    """
+    given, notes = dict(predictions), []
+    if FILLED not in given:
+        given[FILLED] = [0] * FILES[FILLED].rows
+        notes.append(f"{FILLED}: no predictions, filled with the majority class 0 (not_entailment)")
+    unknown = given.keys() - FILES.keys()
+    if unknown:
+        got = ", ".join(sorted(unknown))
+        fix = f"give predictions for {', '.join(FILES)}"
+        raise UserError("predictions for files the GLUE server does not know", got=got, fix=fix)
+    missing = [name for name in FILES if name not in given]
+    notes += [f"{name}: no predictions, left out; the server takes no less" for name in missing]
+    path.write_bytes(_zipped({name: _text(name, given[name]) for name in sorted(given)}))
+    return notes
+
+
+def _text(name: str, values: Sequence[float]) -> str:
+    task, rows = FILES[name]
+    if len(values) != rows:
+        got = f"{len(values):,}"
+        fix = f"give {rows:,}, for the official test file"
+        raise UserError(f"{name}: not one prediction for each test row", got=got, fix=fix)
+    low, high = task.score_range
+    if _beyond_one(task) and all(value <= 1 for value in values):
+        fix = f"give scores from {low:g} to {high:g}, not divided by {high:g}"
+        raise UserError(f"{name}: no score is above 1", got=f"at most {max(values)}", fix=fix)
+    words = (_word(name, row, value) for row, value in enumerate(values))
+    return "\n".join([HEADER, *(f"{row}\t{word}" for row, word in enumerate(words))]) + "\n"
+
+
+def _word(name: str, row: int, value: float) -> str:
+    task = FILES[name].task
+    words = task.labels
+    wrong = value not in range(len(words)) if words else not math.isfinite(value)
+    if wrong:
+        got = f"{value}"
+        fix = f"give a class number from 0 to {len(words) - 1}" if words else "give a score"
+        raise UserError(f"{name}: row {row} has no prediction the server knows", got=got, fix=fix)
+    if words:
+        return words[int(value)]
+    low, high = task.score_range
+    return f"{min(max(float(value), low), high) + 0.0:.3f}"  # + 0.0: no -0.000
+
+
+def _zipped(texts: Mapping[str, str]) -> bytes:
+    """Stored, not compressed, as versions of zlib differ; and without the time of day."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, text in texts.items():
+            info = zipfile.ZipInfo(name)
+            info.create_system, info.external_attr = 3, 0o644 << 16  # as on Unix, everywhere
+            archive.writestr(info, text.encode())
+    return out.getvalue()
+
+
+def validate(path: Path) -> list[str]:
+    """What the server would reject in a zip or a folder: one line each, none if all is well."""
+    if not path.exists():
+        raise UserError(f"no such file or folder: {path}", got=f"{path}", fix="give a zip of files")
+    found, faults = _folder(path) if path.is_dir() else _archive(path)
+    if not found and faults:
+        return faults
+    by_lower = {name.lower(): name for name in FILES}
+    for name in found.keys() - FILES.keys():
+        near = by_lower.get(name.rpartition("/")[2].lower())
+        fix = f"; should be {near}, at the top" if near else "; the server knows no such file"
+        faults.append(f"{name}: extra file{fix}")
+    for name in FILES:
+        if name in found:
+            wrong = list(_faults(name, found[name]))
+            faults += wrong[:FAULTS_SHOWN]
+            if len(wrong) > FAULTS_SHOWN:
+                faults.append(f"{name}: and {len(wrong) - FAULTS_SHOWN:,} more")
+        else:
+            faults.append(f"{name}: missing")
+    return sorted(faults, key=lambda fault: fault.partition(":")[0])
+
+
+def _folder(path: Path) -> tuple[dict[str, bytes], list[str]]:
+    found, faults = {}, []
+    for entry in sorted(path.iterdir()):
+        if entry.is_dir():
+            faults.append(f"{entry.name}/: a folder; files must be at the top")
+        elif entry.stat().st_size > MOST_BYTES:
+            faults.append(f"{entry.name}: {entry.stat().st_size:,} bytes, too large to be right")
+        else:
+            found[entry.name] = entry.read_bytes()
+    return found, faults
+
+
+def _archive(path: Path) -> tuple[dict[str, bytes], list[str]]:
+    found: dict[str, bytes] = {}
+    faults = []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                if entry.is_dir():
+                    faults.append(f"{entry.filename}: a folder; files must be at the top")
+                elif entry.flag_bits & 1:
+                    faults.append(f"{entry.filename}: encrypted")
+                elif entry.file_size > MOST_BYTES:
+                    faults.append(f"{entry.filename}: {entry.file_size:,} bytes, too large")
+                elif entry.filename in found:
+                    faults.append(f"{entry.filename}: twice in the zip")
+                else:
+                    found[entry.filename] = archive.read(entry)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error) as error:
+        faults.append(f"{path.name}: not a whole zip ({error})")
+    return found, faults
+
+
+def _faults(name: str, content: bytes) -> Iterator[str]:
+    """What is wrong with one file, and in which line."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        yield f"{name}: line {_line(content[: error.start])}: not UTF-8"
+        return
+    if text.startswith("\ufeff"):
+        yield f"{name}: line 1: begins with a byte-order mark"
+        text = text.removeprefix("\ufeff")
+    if "\r" in text:
+        yield f"{name}: line {_line(text.partition(CR)[0].encode())}: CR; lines must end in LF only"
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.removesuffix("\n").split("\n")
+    if lines[0] != HEADER:
+        yield f"{name}: line 1: header {lines[0][:60]!r}, should be {HEADER!r}"
+    start = 0 if lines[0].startswith("0\t") else 1  # without a header the rows are still looked at
+    task, count = FILES[name]
+    rows = lines[start:]
+    if len(rows) != count:
+        last = start + min(len(rows), count) + 1
+        yield f"{name}: line {last}: {len(rows):,} rows, should be {count:,}"
+    if _beyond_one(task) and not any(_above_one(row) for row in rows):
+        low, high = task.score_range
+        yield f"{name}: line {start + 1}: no score is above 1; scores go from {low:g} to {high:g}"
+    for index, row in enumerate(rows[:count]):
+        if fault := _row_fault(task, index, row):
+            yield f"{name}: line {start + index + 1}: {fault}"
+
+
+def _line(before: bytes) -> int:
+    return before.count(b"\n") + 1
+
+
+def _row_fault(task: GlueTask, index: int, row: str) -> str:
+    if row == f"{index}\t{row.rpartition(TAB)[2]}" and _is_answer(task, row.rpartition(TAB)[2]):
+        return ""
+    fields = row.split("\t")
+    if '"' in row or "'" in row:
+        return f"quotes: {row[:60]!r}"
+    if len(fields) != 2:
+        return f"{len(fields)} columns, should be 2 with a tab between: {row[:60]!r}"
+    if fields[0] != str(index):
+        return f"index {fields[0][:20]!r}, should be {str(index)!r}"
+    low, high = task.score_range
+    allowed = ", ".join(task.labels) or f"a score from {low:.3f} to {high:.3f} with three decimals"
+    return f"{fields[1][:40]!r}, should be {' or '.join(allowed.rsplit(', ', 1))}"
+
+
+def _is_answer(task: GlueTask, answer: str) -> bool:
+    if task.labels:
+        return answer in task.labels
+    low, high = task.score_range
+    return bool(_SCORE.fullmatch(answer)) and low <= float(answer) <= high
+
+
+def _beyond_one(task: GlueTask) -> bool:
+    """Whether scores that are all below 1 must have been divided by the end of their range."""
+    return not task.labels and task.score_range[1] > 1
+
+
+def _above_one(row: str) -> bool:
+    try:
+        return float(row.rpartition("\t")[2].strip('"')) > 1
+    except ValueError:
+        return False

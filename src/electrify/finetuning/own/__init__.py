@@ -1,0 +1,1 @@
+"""Any encoder and your own files: classes, scores or tags."""

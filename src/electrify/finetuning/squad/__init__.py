@@ -1,0 +1,1 @@
+"""Any encoder, SQuAD: answers, n-best, exact match and F1."""
