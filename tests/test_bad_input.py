@@ -200,7 +200,7 @@ def test_bad_bytes_spoil_one_document_and_not_its_neighbours(tmp_path, run):
     assert accounted(tmp_path / "docs") == 3 * len(BYTES)
     assert found.count(GOOD.decode()) == found.count(ALSO_GOOD.decode()) == len(BYTES)
     assert not any(c in text for text in found for c in "\0\r\ufeff")
-    run("show", "docs", "--count", "100", env={"PYTHONIOENCODING": "ascii"})
+    run("show", "docs", "--count", "100", env={"PYTHONIOENCODING": "ascii"}, fresh=True)
 
 
 LINE_ENDS = {
@@ -973,7 +973,7 @@ def test_a_full_disk_is_an_error_and_the_same_command_goes_on(
 
     run(*inputs[command], "--out", "clean")
     for limit in (0, 500) if command == "corpus" else (500,):
-        refused(*inputs[command], "--out", "out", preexec_fn=full(limit))
+        refused(*inputs[command], "--out", "out", preexec_fn=full(limit), fresh=True)
         assert not (tmp_path / "out" / "manifest.json").exists()
     run(*inputs[command], "--out", "out")
     assert same_bytes(tmp_path / "out", tmp_path / "clean")

@@ -32,10 +32,10 @@ def test_every_help_has_an_example_and_imports_no_torch(command):
 
 
 def test_version_and_unknown_command(electrify):
-    assert electrify("--version").stdout == f"electrify {__version__}\n"
-    error = electrify("prepar", code=2).stderr
+    assert electrify("--version", fresh=True).stdout == f"electrify {__version__}\n"
+    error = electrify("prepar", code=2, fresh=True).stderr
     assert "did you mean prepare?" in error
-    error = electrify("corpus", "wikipdia", "x", code=2).stderr
+    error = electrify("corpus", "wikipdia", "x", code=2, fresh=True).stderr
     assert "did you mean wikipedia?" in error
 
 
