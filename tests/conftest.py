@@ -66,7 +66,7 @@ def vocab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shards(docs: Path, vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("shards") / "shards"
-    prepare(Prepare(docs=(docs,), tokenizer=str(vocab), length=32, validation=0.1, out=out))
+    prepare(Prepare((docs,), str(vocab), out, length=32, validation=0.1, workers="1"))
     return out
 
 
@@ -74,6 +74,14 @@ def shards(docs: Path, vocab: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def warm() -> Iterator[Nursery]:
     """A process that has imported what the commands before training need."""
     one = Nursery(DATA)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """A process that has imported what training and fine-tuning need; the Hub is out of reach."""
+    one = Nursery()
     yield one
     one.close()
 

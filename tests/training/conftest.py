@@ -1,10 +1,8 @@
-"""A small recipe, and a warm process that trains it."""
+"""A small recipe."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.training.nursery import Nursery
 
 RECIPE = """
 [discriminator]
@@ -40,11 +38,3 @@ def recipe(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "small.toml"
     path.write_text(RECIPE)
     return path
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    """A process that has imported what training needs."""
-    one = Nursery()
-    yield one
-    one.close()

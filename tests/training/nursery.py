@@ -28,8 +28,7 @@ for line in sys.stdin:
     pid = os.fork()
     if pid == 0:
         os.setpgid(0, 0)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
+        os.dup2(os.open(order["stdin"], os.O_RDONLY), 0)
         for number, path in ((1, order["log"]), (2, order["errors"] or order["log"])):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -88,7 +87,12 @@ class Nursery:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # so that a line which is there is one that `running` sees
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "TOKENIZERS_PARALLELISM": "false",
+                "HF_HUB_OFFLINE": "1",
+            },
         )
         assert self._line() == "warm"
 
@@ -99,6 +103,7 @@ class Nursery:
         errors: Path | None = None,
         before: str = "",
         cwd: Path | str | None = None,
+        stdin: Path | str = os.devnull,
         **env: str,
     ) -> int:
         """Fork a child that runs a command; returns its pid."""
@@ -110,6 +115,7 @@ class Nursery:
             "errors": str(errors or ""),
             "before": before,
             "cwd": str(cwd or Path.cwd()),
+            "stdin": str(stdin),
             "env": env,
         }
         assert self._process.stdin is not None
@@ -147,11 +153,14 @@ class Nursery:
         timeout: float = 120,
         env: dict[str, str] | None = None,
         before: str = "",
+        input: str = "",
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end, as `subprocess.run` would with what it prints captured."""
         with TemporaryDirectory() as folder:
-            out, errors = Path(folder, "out"), Path(folder, "errors")
-            self.start(*arguments, log=out, errors=errors, before=before, cwd=cwd, **(env or {}))
+            out, errors, stdin = (Path(folder, name) for name in ("out", "errors", "in"))
+            stdin.write_text(input)
+            streams = {"log": out, "errors": errors, "stdin": stdin}
+            self.start(*arguments, **streams, before=before, cwd=cwd, **(env or {}))
             if self.running(timeout):
                 self._end()
                 raise subprocess.TimeoutExpired(["electrify", *map(str, arguments)], timeout)
