@@ -74,7 +74,7 @@ def test_the_finished_run_does_nothing_more(unbroken, nursery, recipe, shards, t
 
 
 @pytest.mark.parametrize(
-    ("trials", "steps"), [(3, 60), pytest.param(50, 200, marks=pytest.mark.slow)]
+    ("trials", "steps"), [(1, 60), pytest.param(50, 200, marks=pytest.mark.slow)]
 )
 def test_killed_at_any_moment_it_ends_the_same(trials, steps, nursery, recipe, shards, tmp_path):
     rng = Random(trials)
@@ -706,7 +706,7 @@ loop.held_out_micro_batches = stopping
 """
 
 
-@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize("at", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_stopped_while_it_measures_the_save_is_there_and_the_measurement_is_repeated(
     at, unbroken, nursery, recipe, shards, tmp_path
 ):
