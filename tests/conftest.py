@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -16,7 +16,9 @@ from electrify.corpora.document import Document, write_parquet
 from electrify.storage.build import Build, committed_file
 from electrify.tokens import tokenizer
 from electrify.tokens.prepare import Prepare, prepare
+from tests.training.nursery import DATA, Nursery
 
+WARM_COMMANDS = ("corpus", "tokenizer", "prepare", "show")
 WORDS = [f"{a}{b}" for a in ("ka", "lo", "mi", "nu", "pe", "ra") for b in ("ta", "so", "di", "fu")]
 
 
@@ -64,19 +66,40 @@ def vocab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def shards(docs: Path, vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("shards") / "shards"
-    prepare(Prepare(docs=(docs,), tokenizer=str(vocab), length=32, validation=0.1, out=out))
+    prepare(Prepare((docs,), str(vocab), out, length=32, validation=0.1, workers="1"))
     return out
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Nursery]:
+    """A process that has imported what the commands before training need."""
+    one = Nursery(DATA)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """A process that has imported what training and fine-tuning need; the Hub is out of reach."""
+    one = Nursery()
+    yield one
+    one.close()
+
+
 @pytest.fixture
-def electrify() -> Callable[..., "subprocess.CompletedProcess[str]"]:
-    """Runs the command as a user does."""
+def electrify(
+    request: pytest.FixtureRequest,
+) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Runs the command in a process of its own, from the first line of Python only if `fresh`."""
 
     def run(
-        *arguments: object, code: int = 0, **kwargs: object
+        *arguments: object, code: int = 0, fresh: bool = False, **kwargs: object
     ) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "electrify", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, **kwargs)  # type: ignore[call-overload]
+        if fresh or arguments[0] not in WARM_COMMANDS:
+            command = [sys.executable, "-m", "electrify", *map(str, arguments)]
+            done = subprocess.run(command, capture_output=True, text=True, **kwargs)  # type: ignore[call-overload]
+        else:
+            done = request.getfixturevalue("warm").completed(*arguments, **kwargs)
         assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr
         return done

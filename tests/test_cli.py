@@ -20,22 +20,27 @@ def test_help_imports_nothing_that_takes_time():
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "corpus text", "plan tiny", "pretrain tiny"])
-def test_every_help_has_an_example_and_imports_no_torch(command):
-    program = (
-        "import sys\nfrom electrify.cli import main\n"
-        "try: main(sys.argv[1].split() + ['--help'])\n"
-        "except SystemExit: pass\n"
-        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    )
-    said = subprocess.run([sys.executable, "-c", program, command], check=True, capture_output=True)
-    assert b"xample:" in said.stdout
+def test_every_help_has_an_example_and_imports_no_torch(command, warm):
+    program = """
+def watched(main=electrify.cli.main):
+    assert not {"torch", "transformers"} & set(sys.modules), "the warm process has them already"
+    try: main()
+    except SystemExit: pass
+    print("imported", *{"torch", "transformers"} & set(sys.modules))
+    return 0
+electrify.cli.main = watched
+"""
+    done = warm.completed(*command.split(), "--help", before=program)
+    assert done.returncode == 0, done.stderr
+    assert "xample:" in done.stdout
+    assert done.stdout.endswith("\nimported\n")
 
 
 def test_version_and_unknown_command(electrify):
-    assert electrify("--version").stdout == f"electrify {__version__}\n"
-    error = electrify("prepar", code=2).stderr
+    assert electrify("--version", fresh=True).stdout == f"electrify {__version__}\n"
+    error = electrify("prepar", code=2, fresh=True).stderr
     assert "did you mean prepare?" in error
-    error = electrify("corpus", "wikipdia", "x", code=2).stderr
+    error = electrify("corpus", "wikipdia", "x", code=2, fresh=True).stderr
     assert "did you mean wikipedia?" in error
 
 

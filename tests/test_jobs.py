@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 
 from electrify.errors import UserError
 from electrify.jobs import executor, in_order
@@ -171,6 +171,10 @@ def test_a_job_on_a_dask_cluster():
         assert list(in_order(square, range(5), pool, ahead=2)) == [0, 1, 4, 9, 16]
 
 
-def test_a_wrong_address_is_refused():
+def test_a_wrong_address_is_refused(monkeypatch):
+    patient = Client.__init__
+    monkeypatch.setattr(
+        Client, "__init__", lambda self, at, timeout: patient(self, at, timeout=timeout / 20)
+    )
     with pytest.raises(UserError), executor("tcp://127.0.0.1:9"):
         pass

@@ -4,10 +4,13 @@ import json
 
 import pytest
 
+from electrify.cli import main
+
 
 @pytest.mark.parametrize("command", [["recipes"], ["recipes", "check", "tiny"]])
-def test_recipes(electrify, command):
-    found = json.loads(electrify(*command, "--json").stdout)
+def test_recipes(capfd, command):
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
     assert "ModernBERT" in found["tiny"]
 
 

@@ -2,15 +2,16 @@
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from random import Random
 
 import pytest
 from tests.conftest import make_documents, write_documents
+from tests.training.nursery import Nursery
 
 from electrify.cli import main
 from electrify.corpora import archive
@@ -130,51 +131,53 @@ def test_each_drop_is_counted_by_reason(tmp_path):
     assert manifest["dropped"] == {"repeated lines": 1, "too few letters": 1, "too short": 1}
 
 
-PROGRAM = """
-import sys
-from pathlib import Path
-from electrify.corpora import archive
-from electrify.corpora.clean import Filters
-from electrify.corpora.corpus import corpus, settings_type
-archive.group.__defaults__ = (20_000,)
-corpus(settings_type("text")(sources=(sys.argv[1],), out=Path(sys.argv[2]), filters=Filters(dedup=True), workers=sys.argv[3]))
-"""
+SMALL_PARTS = "from electrify.corpora import archive; archive.group.__defaults__ = (20_000,)"
 
 
-def killed(arguments: list[object], after: float, out: Path) -> bool:
-    """Start the build, kill it `after` seconds of work; True if it had ended before."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL
-    )
-    while process.poll() is None and not (out / ".parts/read").exists():
+def started(warm: Nursery, source: Path, out: Path, workers: int) -> int:
+    """Start the build of a child that is at work; returns its pid."""
+    command = ("corpus", "text", source, "--dedup", "--workers", workers, "--out", out)
+    pid = warm.start(*command, log=out.with_suffix(".log"), before=SMALL_PARTS)
+    while warm.running() and not (out / ".parts/read").exists():
         time.sleep(0.001)
-    time.sleep(after)
-    process.kill()
-    return process.wait() != -signal.SIGKILL
+    return pid
 
 
-def test_killed_at_random_moments_it_ends_with_the_same_bytes(source, tmp_path):
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(source, tmp_path, warm):
     made(source, tmp_path / "whole", dedup=True)
     out = tmp_path / "killed"
     rng = Random(5)
-    kills = 0
-    while not killed([source, out, 1], rng.uniform(0.0, 0.1) if kills < 15 else 60, out):
-        kills += 1
+    kills, code = 0, -signal.SIGKILL
+    while code == -signal.SIGKILL:
+        pid = started(warm, source, out, 1)
+        if kills < 15 and warm.running(rng.uniform(0.0, 0.1)):
+            os.kill(pid, signal.SIGKILL)
+        code = warm.wait()
+        kills += code == -signal.SIGKILL
+    assert code == 0
     assert kills >= 3
     assert digests(out) == digests(tmp_path / "whole")
     assert not (out / ".parts").exists()
 
 
-def test_workers_do_not_outlive_a_parent_that_is_killed(source, tmp_path):
+def of_group(group: int) -> list[str]:
+    """The processes of a group that run."""
+    found = subprocess.run(["ps", "-eo", "pgid,stat,pid"], capture_output=True, text=True).stdout
+    rows = [line.split() for line in found.splitlines()]
+    return [pid for pgid, state, pid in rows if pgid == str(group) and state[0] != "Z"]
+
+
+def test_workers_do_not_outlive_a_parent_that_is_killed(source, tmp_path, warm):
     out = tmp_path / "o"
-    killed([source, out, 2], 0.0, out)
+    pid = started(warm, source, out, 2)
+    while len(of_group(pid)) < 3:
+        assert warm.running(0.01)
+    os.kill(pid, signal.SIGKILL)
+    assert warm.wait() == -signal.SIGKILL
     deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        alive = subprocess.run(["pgrep", "-f", str(out)], capture_output=True, text=True).stdout
-        if not alive:
-            break
+    while of_group(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not alive
+    assert not of_group(pid)
     made(source, out, dedup=True)
 
 

@@ -73,7 +73,10 @@ def test_with_dropout_every_architecture_runs_where_it_ran_before(architecture, 
     step(fast=True)
 
 
-@pytest.mark.parametrize("architecture", ["electra", "bert", "roberta", "albert"])
+@pytest.mark.parametrize(
+    "architecture",
+    ["electra", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bert", "roberta", "albert"))],
+)
 def test_with_dropout_the_mean_of_many_losses_is_that_of_the_plain_path(architecture):
     inputs, means, deviations = tiny_inputs(padding=6), [], []
     for fast in (True, False):

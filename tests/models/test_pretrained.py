@@ -1,12 +1,9 @@
 """Model folders of strangers: their code is never run, and their damage is an error that helps."""
 
 import json
-import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 from logging import getLogger
 from pathlib import Path
 
@@ -119,14 +116,8 @@ def test_damage_is_an_error_that_helps(what, folder):
     assert error.value.fix
 
 
-SLOW = pytest.mark.slow  # a process each
-
-
-@pytest.mark.parametrize(
-    "where",
-    ["config.json", "tokenizer_config.json", pytest.param("both", marks=SLOW)],
-)
-def test_code_in_a_folder_is_never_run(where, folder, tmp_path):
+@pytest.mark.parametrize("where", ["config.json", "tokenizer_config.json", "both"])
+def test_code_in_a_folder_is_never_run(where, folder, tmp_path, nursery):
     """From the outside, with somebody who says yes to every question."""
     witness = tmp_path / "witness"
     (folder / "evil.py").write_text(EVIL.format(witness=str(witness)))
@@ -142,14 +133,7 @@ def test_code_in_a_folder_is_never_run(where, folder, tmp_path):
     for name in ("train", "dev"):
         (tmp_path / f"{name}.csv").write_text("text,label\nw1 w2,a\nw3 w4,b\n" * 8)
     files = ("--train", "train.csv", "--dev", "dev.csv", "--out", "out", "--epochs", "1")
-    done = subprocess.run(
-        [sys.executable, "-m", "electrify", "finetune", str(folder), *files],
-        input="y\n" * 100,
-        text=True,
-        capture_output=True,
-        cwd=tmp_path,
-        timeout=120,
-    )
+    done = nursery.completed("finetune", folder, *files, input="y\n" * 100, cwd=tmp_path)
     assert not witness.exists()
     assert "[y/N]" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -225,19 +209,12 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(opened, name, tmp_path, m
     assert error.value.what == f"there is no folder {name}"
 
 
-@pytest.mark.parametrize("name", ["someone/model", pytest.param("model", marks=SLOW)])
-def test_a_name_that_is_no_folder_and_no_hub_is_an_error_that_says_so(name, tmp_path):
+@pytest.mark.parametrize("name", ["someone/model", "model"])
+def test_a_name_that_is_no_folder_and_no_hub_is_an_error_that_says_so(name, tmp_path, nursery):
     """From the outside; the client's retries, which it logs, would take half a minute each."""
     files = ("--train", "t.csv", "--dev", "t.csv", "--out", "out")
     (tmp_path / "t.csv").write_text("text,label\nw1 w2,a\nw3 w4,b\n" * 8)
-    done = subprocess.run(
-        [sys.executable, "-m", "electrify", "finetune", name, *files],
-        text=True,
-        capture_output=True,
-        cwd=tmp_path,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        timeout=120,
-    )
+    done = nursery.completed("finetune", name, *files, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == (
         f"error: there is no folder {name} here, and the Hugging Face Hub cannot be reached"

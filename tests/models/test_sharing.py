@@ -146,6 +146,7 @@ def test_ties_and_the_update_survive_two_processes(tmp_path):
         torch.testing.assert_close(first[name], wanted, rtol=0, atol=2e-6)
 
 
+@pytest.mark.slow  # ten seconds, nearly all of them torch's compiler
 def test_ties_and_gradients_survive_compiling():
     inputs = tiny_inputs()
     found = []

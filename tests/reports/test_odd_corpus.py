@@ -7,6 +7,7 @@ from tests.conftest import make_documents, write_documents
 from tests.reports.odd_texts import ODD_TEXTS
 from tests.reports.pairs import bytes_pairs, make_run
 
+from electrify.cli import main
 from electrify.corpora.document import Document
 from electrify.reports.options import Report
 from electrify.reports.report import report
@@ -45,9 +46,11 @@ def odd_run(odd_docs):
 
 
 @pytest.mark.parametrize("what", ["docs", "shards", "run"])
-def test_show(what, odd_run, electrify):
+def test_show(what, odd_run, capsys):
     for seed in range(3):
-        said = electrify("show", odd_run.parent / what, "--count", 8, "--seed", seed).stdout
+        folder = str(odd_run.parent / what)
+        assert main(["show", folder, "--count", "8", "--seed", str(seed)]) == 0
+        said = capsys.readouterr().out
         assert said.strip()
         assert not CONTROLS.search(said), CONTROLS.search(said)
 

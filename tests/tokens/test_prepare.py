@@ -190,33 +190,31 @@ def test_seeds_differ_and_repeat(docs, vocab, tmp_path):
     assert examples(made(docs, vocab, tmp_path / "c", seed=2), "train") != first
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
+SMALL_SHARDS = """
+import time
 import electrify.tokens.prepare as p
 p.ROW_GROUPS_PER_SHARD = 1
 write = p.store.write_shard
 p.store.write_shard = lambda *a, **k: (write(*a, **k), time.sleep(0.02))  # so that it can be hit
-p.prepare(p.Prepare(docs=(Path(sys.argv[1]),), tokenizer=sys.argv[2], out=Path(sys.argv[3]), workers="1"))
 """
 
 
-def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path, docs, vocab):
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path, docs, vocab, warm):
     whole = digests(made(docs, vocab, tmp_path / "whole"))
     out = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED, docs, vocab, out]
+    command = ("prepare", docs, "--tokenizer", vocab, "--out", out, "--workers", 1)
     rng = Random(0)
     kills = 0
     while True:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        while process.poll() is None and not (out / ".parts/shards").exists():
+        pid = warm.start(*command, log=tmp_path / "log", before=SMALL_SHARDS)
+        while warm.running() and not (out / ".parts/shards").exists():
             time.sleep(0.001)
-        if kills < 12:
-            time.sleep(rng.uniform(0, 0.3))
-            process.kill()
-        if process.wait() == 0:
+        if kills < 12 and warm.running(rng.uniform(0, 0.3)):
+            os.kill(pid, signal.SIGKILL)
+        code = warm.wait()
+        if code == 0:
             break
-        assert process.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
         kills += 1
         if (out / "manifest.json").exists():  # killed after all was committed
             assert digests(out).items() >= whole.items(), "half an output taken for a whole one"
@@ -294,7 +292,7 @@ def test_hash_seed_locale_and_time_zone_change_nothing(docs, vocab, tmp_path, el
         out = tmp_path / str(number)
         electrify(
             "prepare", docs, "--tokenizer", vocab, "--out", out, "--workers", "1",
-            env={**os.environ, **extra}, cwd=tmp_path,
+            env={**os.environ, **extra}, cwd=tmp_path, fresh=True,
         )  # fmt: skip
         outs.append(digests(out))
     assert outs[0] == outs[1]

@@ -1,4 +1,4 @@
-"""A small recipe and shards for it."""
+"""A small recipe."""
 
 from pathlib import Path
 

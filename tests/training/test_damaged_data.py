@@ -8,18 +8,10 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.training.nursery import Nursery
 
 from electrify.storage.commit import sha256_of
 from electrify.tokens import tokenizer
 from electrify.tokens.store import map_arrays, write_shard
-
-
-@pytest.fixture(scope="module")
-def nursery():
-    one = Nursery()
-    yield one
-    one.close()
 
 
 @pytest.fixture

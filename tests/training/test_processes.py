@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -48,11 +49,14 @@ def launch(
         )
 
 
+def command(recipe, shards, out: Path) -> tuple[object, ...]:
+    few = ("--run.steps", STEPS, "--run.log-every", 1, "--run.save-every", 6, "--micro-batch", 2)
+    return ("pretrain", recipe, "--data", shards, "--out", out, *few)
+
+
 def pretrain(processes: int, recipe, shards, out: Path, *flags: object, before: str = "") -> int:
     log = out.with_suffix(".log")
-    command = ("pretrain", recipe, "--data", shards, "--out", out, "--run.steps", STEPS)
-    every = ("--run.log-every", 1, "--run.save-every", 6, "--micro-batch", 2)
-    process = launch(processes, *command, *every, *flags, log=log, before=before)
+    process = launch(processes, *command(recipe, shards, out), *flags, log=log, before=before)
     try:
         return process.wait(timeout=120)
     finally:
@@ -72,16 +76,49 @@ def same_weights(one: Path, other: Path, tolerance: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone(recipe, shards, tmp_path_factory) -> Path:
+def alone(nursery, recipe, shards, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("alone") / "run"
-    assert pretrain(1, recipe, shards, run) == 0, run.with_suffix(".log").read_text()
+    log = run.with_suffix(".log")
+    assert nursery.run(*command(recipe, shards, run), log=log) == 0, log.read_text()
     return run
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_the_losses_are_those_of_one_process(processes, alone, recipe, shards, tmp_path):
+# What torchrun does, without its imports and those of two more processes. Ranks that did not find
+# each other would be two trainers of one folder, of which the lock refuses one.
+TWO_RANKS = """
+os.environ.update(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="localhost", CUDA_VISIBLE_DEVICES="")
+second = os.fork()
+os.environ["RANK"] = os.environ["LOCAL_RANK"] = "0" if second else "1"
+def both(main=electrify.cli.main):
+    code = main()
+    return (os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]) if second else 0) or code
+electrify.cli.main = both
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("processes", "launcher"),
+    [
+        (2, "fork"),
+        pytest.param(2, "torchrun", marks=pytest.mark.slow),
+        pytest.param(4, "torchrun", marks=pytest.mark.slow),
+    ],
+)
+def test_the_losses_are_those_of_one_process(
+    processes, launcher, alone, nursery, recipe, shards, tmp_path
+):
     run = tmp_path / "run"
-    code = pretrain(processes, recipe, shards, run)
+    if launcher == "torchrun":
+        code = pretrain(processes, recipe, shards, run)
+    else:
+        where = {"log": run.with_suffix(".log"), "MASTER_PORT": str(free_port())}
+        code = nursery.run(*command(recipe, shards, run), before=TWO_RANKS, **where)
     assert code == 0, run.with_suffix(".log").read_text()
     mine, theirs = losses(run), losses(alone)
     assert mine.keys() == theirs.keys()
@@ -216,9 +253,15 @@ Stepper.accumulate = poisoned
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_bad_gradient_on_one_process_moves_no_weights_on_any(processes, recipe, shards, tmp_path):
+def test_a_bad_gradient_on_one_process_moves_no_weights_on_any(
+    processes, nursery, recipe, shards, tmp_path
+):
     run = tmp_path / "run"
-    code = pretrain(processes, recipe, shards, run, before=POISONED)
+    if processes == 1:
+        arguments, file = command(recipe, shards, run), run.with_suffix(".log")
+        code = nursery.run(*arguments, log=file, before=POISONED)
+    else:
+        code = pretrain(processes, recipe, shards, run, before=POISONED)
     log = run.with_suffix(".log").read_text()
     assert code == 0, log
     assert "step 5: norm is nan" in log
