@@ -18,14 +18,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from electrify.errors import GuardError, UserError
+from electrify.errors import GuardError
 from electrify.finetuning.encoder import HEADS_DRAWN, Encoder, open_encoder
 from electrify.finetuning.fit import Fitted, Told, fit, forget, outputs, silent
 from electrify.finetuning.options import Fit
 from electrify.finetuning.results import Result, degenerate, read_result, write_result
 from electrify.progress import Update
 from electrify.storage.build import committed_file
-from electrify.storage.commit import differences, made_before, read_json, write_json
+from electrify.storage.commit import read_json, write_json
+from electrify.storage.folder import refuse_other
 
 TRAIN = "train"
 Outputs = Sequence[NDArray[np.float32]]
@@ -219,16 +220,15 @@ def stored_result(problem: Problem, folder: Path) -> Result | None:
     if not begun.is_file() and not path.is_file():
         return None
     before = read_json(path)["identity"] if path.is_file() else read_json(begun)
-    other = differences(before, problem.identity, free={"source"})
-    if since := made_before(before, problem.identity, HEADS_DRAWN, free={"source", "preset"}):
-        fix = "use another --out; nothing was touched"
-        raise UserError(f"{folder} was made before {since}", got=other, fix=fix)
-    if other:
-        raise UserError(
-            f"{folder} was made with other settings, another model or other data",
-            got=other,
-            fix="use the same ones, or another --out; nothing was touched",
-        )
+    refuse_other(
+        folder,
+        before,
+        problem.identity,
+        others="other settings, another model or other data",
+        free={"source"},
+        later=HEADS_DRAWN,
+        free_later={"preset"},
+    )
     if not path.is_file():
         return None
     forget(folder)  # of a process that was killed just after the result

@@ -57,6 +57,7 @@ def open_tokenizer(source: str) -> Any:
 
 def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, Any]]:
     """Return a network in float32, and which weights it did not find: the caller judges that."""
+    kind = getattr(transformers, kind) if isinstance(kind, str) else kind
     open_config(source)  # refuses what no class should load
     allowed = os.environ.get(ALLOW_PICKLES) == "1"
     if not allowed:

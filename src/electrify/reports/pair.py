@@ -7,15 +7,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
-from transformers.models.electra import ElectraForPreTraining
 
 from electrify.batches.batch import Batch
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, open_encoder
+from electrify.models.detectors import open_discriminator, open_masked_lm
 from electrify.models.inputs import Framed, call
-from electrify.models.pair import LABELS
-from electrify.models.pretrained import open_model
 from electrify.objectives import sampling
 from electrify.objectives.masked_lm import predict
 from electrify.objectives.rtd import Weights, replaced_logits, weights_of
@@ -130,14 +127,13 @@ def _of_run(run: Path) -> LoadedPair:
 
 def _of_folders(name: str, discriminator: str, beside: Path | None) -> LoadedPair:
     encoder = open_encoder(discriminator)
-    kind, notes = _kind_of(encoder)
-    network = _network(kind, discriminator)
+    network, notes = open_discriminator(discriminator, encoder.config)
     tokenizer = _tokenizer_of(encoder)
     generator = None
     if beside is None or not (beside / "config.json").is_file():
         notes.append("no generator beside it, so it cannot corrupt texts")
     else:
-        generator = _network(AutoModelForMaskedLM, str(beside))
+        generator = open_masked_lm(str(beside))
         if generator.config.vocab_size != network.config.vocab_size:
             notes.append(f"{beside} has another vocabulary, so it cannot corrupt texts")
             generator = None
@@ -151,38 +147,6 @@ def _of_folders(name: str, discriminator: str, beside: Path | None) -> LoadedPai
         notes=tuple(notes),
         threshold=threshold,
     )
-
-
-def _kind_of(encoder: Encoder) -> tuple[Any, list[str]]:
-    """The class that a discriminator's weights were saved with, and what is doubtful about it."""
-    saved = list(encoder.config.architectures or [])
-    labels = encoder.config.id2label
-    if "ElectraForPreTraining" in saved:
-        return ElectraForPreTraining, []
-    if any(name.endswith("ForTokenClassification") for name in saved) and len(labels) == len(
-        LABELS
-    ):
-        return AutoModelForTokenClassification, (
-            [] if labels == LABELS else [f'takes its second label, "{labels[1]}", for "replaced"']
-        )
-    raise UserError(
-        f"{encoder.source} does not tell replaced tokens from original ones",
-        got=", ".join(saved) + f" with {len(labels)} labels" if saved else "no architecture named",
-        fix="give an `electrify export`, a run, an ElectraForPreTraining, "
-        "or a token classifier with two labels",
-    )
-
-
-def _network(kind: Any, source: str) -> Any:
-    """A network with all its weights: one without its head would answer at random."""
-    network, loaded = open_model(kind, source)
-    if missing := sorted(loaded["missing_keys"]):
-        raise UserError(
-            f"{source} lacks weights",
-            got=f"no {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""),
-            fix="give the model with the head it was pre-trained with",
-        )
-    return network.eval()
 
 
 def _tokenizer_of(encoder: Encoder) -> LoadedTokenizer:

@@ -12,9 +12,9 @@ RUN/verified.json      which shards were verified, see verified.py
 import hashlib
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,20 +27,18 @@ from electrify.storage.commit import (
     TEXT,
     checked_json,
     committed,
-    differences,
     flat,
     json_bytes,
     read_manifest,
     sha256_of,
     write_json,
 )
-from electrify.storage.lock import hold
+from electrify.storage.folder import Claim, refuse_other
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored
 from electrify.training.precision import Asked, Choice, Precision, choose
 
-WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
 # What may change between two starts of a run: none of it moves a weight.
 FREE = {"log_every", "eval_every", "eval_batches", "save_every", "keep_last", "keep_percent"}
 
@@ -142,7 +140,10 @@ class RunFolder(NamedTuple):
         fingerprint = {"manifest_sha256": sha256_of(data / "manifest.json")}
         identity = {"recipe": config.to_dict(recipe), "data": fingerprint, "budget": budget}
         if self.begun:
-            self._refuse_if_other(identity)
+            # Through the recipe, so that settings that were invented since have their defaults.
+            before = {**self.about["identity"], "recipe": config.to_dict(self.recipe)}
+            others = "another recipe or other data"
+            refuse_other(self.path, before, identity, others, "was started", free=FREE)
             for name, version in made_with().items():
                 before = self.about["made_with"].get(name)
                 if before != version:
@@ -157,69 +158,29 @@ class RunFolder(NamedTuple):
         with committed(self.path / "recipe.toml") as temporary:
             temporary.write_text(config.to_toml(recipe), encoding="utf-8")
 
-    def _refuse_if_other(self, identity: dict[str, Any]) -> None:
-        # Through the recipe, so that settings that were invented since have their defaults.
-        before = {**self.about["identity"], "recipe": config.to_dict(self.recipe)}
-        differing = differences(before, identity, FREE)
-        if differing:
-            raise UserError(
-                f"{self.path} was begun with another recipe or other data",
-                got=differing,
-                fix="use the same ones, or another --out; nothing was touched",
-            )
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> Claim:
         """Make the folder and keep other processes out of it.
 
-        If no run is begun inside, what was made is removed: a refused command leaves nothing.
+        If no run is started inside, what was made is removed: a refused command leaves nothing.
         """
-        if self.path.is_dir() and not self.begun:
-            ours = {"lock", "tokenizer", "networks", *(path.name for path in self._half_written())}
-            strange = [path.name for path in self.path.iterdir() if path.name not in ours]
-            if strange:
-                raise UserError(
-                    f"{self.path} holds files that are no run",
-                    got=", ".join(sorted(strange)[:5]),
-                    fix="give --out a new or empty folder; nothing was touched",
-                )
-        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise UserError(
-                f"{self.path} cannot be made", got=f"{error}", fix="give --out a folder"
-            ) from error
-        with hold(self.path / "lock", f"training in {self.path}"):
-            for leftover in self._half_written():
-                leftover.unlink()
-            try:
-                yield
-            finally:
-                if not self.begun:
-                    self._remove_empty(made)
-
-    def _remove_empty(self, folders: list[Path]) -> None:
-        """Remove the lock, and folders if they are empty without it; innermost first."""
-        with suppress(OSError):
-            (self.path / "lock").unlink(missing_ok=True)
-            for folder in folders:
-                folder.rmdir()
-
-    def _half_written(self) -> list[Path]:
-        """What a process that was killed while it wrote has left."""
-        return [path for name in WRITTEN for path in self.path.glob(f".{name}.*.tmp")]
+        return Claim(
+            self.path,
+            identity="run.json",
+            lock="lock",
+            doing=f"training in {self.path}",
+            early=("tokenizer", "networks"),
+            strange="files that are no run",
+        )
 
 
 def made_with() -> dict[str, str]:
     """The versions of what computes."""
     import torch
-    import transformers
 
     return {
         **versions(),
-        "torch": str(torch.__version__),
-        "transformers": transformers.__version__,
+        "torch": str(torch.__version__),  # with its build, such as +cpu
+        "transformers": version("transformers"),
     }
 
 

@@ -13,7 +13,7 @@ from electrify.finetuning.glue.results import main_score
 from electrify.finetuning.options import Search
 from electrify.finetuning.results import read_result
 from electrify.progress import progress
-from electrify.storage.commit import differences
+from electrify.storage.folder import refuse_other
 from electrify.storage.lock import hold
 
 SPACE: dict[str, tuple[Any, ...]] = {
@@ -100,12 +100,8 @@ def _study(optuna: Any, settings: Search, name: str) -> Any:
     # A sampler that began anew with the same seed would suggest the first trials again.
     study.sampler = optuna.samplers.TPESampler(seed=len(study.trials))
     before = study.user_attrs.get("identity", same)
-    if other := differences(before, same, free={"source"}):
-        raise UserError(
-            f"{settings.out} holds a search with another model, other data or other settings",
-            got=other,
-            fix="use the same ones, or another --out",
-        )
+    others = "another model, other data or other settings"
+    refuse_other(settings.out, before, same, others, "holds a search", free={"source"})
     study.set_user_attr("identity", same)
     return study
 
