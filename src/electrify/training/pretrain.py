@@ -2,40 +2,31 @@
 
 import gc
 import os
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from electrify.config import check_least
-from electrify.errors import EXIT_INTERRUPTED, DamagedError
-from electrify.objectives.bands import Sizes, sizes_of
-from electrify.objectives.objective import Objective
+from electrify.errors import EXIT_INTERRUPTED
+from electrify.objectives.bands import sizes_of
 from electrify.recipes.schema import Recipe, check, override
 from electrify.storage.verified import Verified
 from electrify.training import checkpoint, summary
 from electrify.training.budget import announcement, as_before, fit_to_budget
-from electrify.training.checkpoint import Policy, Writer
 from electrify.training.data import open_data, validation_task
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
-from electrify.training.journal import Journal, read
 from electrify.training.loop import resume, train
-from electrify.training.networks import objective_flops
-from electrify.training.observer import Observer, Observers, StderrWarnings
+from electrify.training.observer import Observer, StderrWarnings
 from electrify.training.options import Pretrain
+from electrify.training.outputs import checkpoint_writer, last_evaluated, observers, steps_kept
 from electrify.training.saving import newest_checkpoint
 from electrify.training.schedule import factor
-from electrify.training.screen import ProgressLine, Screen
 from electrify.training.setup import set_up
 from electrify.training.sharding import check_can_shard
 from electrify.training.signals import Stop, seconds_of, watching
-from electrify.training.tracking import Tracker, tracker
 from electrify.training.training import Cadence, Stepper, Training
-from electrify.training.upload import Uploads
-
-SECONDS_FOR_UPLOADS, SECONDS_IF_STOPPED = 600.0, 5.0
 
 
 def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = None) -> int:
@@ -99,12 +90,12 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         if engine.is_main:
             shards.verified.keep(folder.verified)
         target = checkpoint_fn or settings.upload
-        writer = engine.on_main(lambda: _writer(target, recipe, folder, stop, stack))
+        writer = engine.on_main(lambda: checkpoint_writer(target, recipe, folder, stop, stack))
         found = newest_checkpoint(engine, writer, warnings)
         start = found.step if found else 0
         sizes = sizes_of(recipe, tokenizer.vocab_size)
         observer = engine.on_main(
-            lambda: _observers(settings, recipe, objective, stepper, folder, sizes, start, stack)
+            lambda: observers(settings, recipe, objective, stepper, folder, sizes, start, stack)
         )
         run = Training(
             stepper,
@@ -123,7 +114,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             validation=validation,
             workers=settings.workers,
             stop_if_unsaved=settings.on_save_error == "stop",
-            evaluated=engine.broadcast(_last_evaluated(folder) if engine.is_main else 0),
+            evaluated=engine.broadcast(last_evaluated(folder) if engine.is_main else 0),
         )
         resume(run, found)
         if engine.is_main:
@@ -139,12 +130,6 @@ def schedule_of(recipe: Recipe) -> Callable[[int], float]:
     """Return the learning rate of every step."""
     optimizer, steps = recipe.optimizer, recipe.run.steps
     return lambda step: optimizer.lr * factor(optimizer.schedule, step, steps, optimizer.warmup)
-
-
-def steps_kept(recipe: Recipe) -> frozenset[int]:
-    """Return the steps whose checkpoints stay for good: some percents of the run, and its end."""
-    steps = recipe.run.steps
-    return frozenset(max(1, round(steps * p / 100)) for p in (*recipe.run.keep_percent, 100))
 
 
 def _cadence(recipe: Recipe, settings: Pretrain) -> Cadence:
@@ -167,74 +152,3 @@ def _unwrap(stepper: Stepper) -> None:
     """Let go of what joins the ranks before their group ends: the other order can hang."""
     stepper.wrapped = stepper.model
     gc.collect()
-
-
-def _writer(
-    target: str | Callable[[Path], None],
-    recipe: Recipe,
-    folder: RunFolder,
-    stop: Stop,
-    stack: ExitStack,
-) -> Writer:
-    """Return what writes checkpoints, and uploads them if asked to.
-
-    A run that got somewhere and has no checkpoint any more does not start over silently.
-    """
-    logged = max((record["step"] for record in read(folder.path)), default=0)
-    if logged and not checkpoint.stored(folder.checkpoints):
-        raise DamagedError(
-            f"the checkpoints of {folder.path} are gone",
-            got=f"metrics up to step {logged:,}, and nothing in {folder.checkpoints}",
-            fix="restore them from a copy, or give another --out to start over",
-        )
-    policy = Policy(recipe.run.keep_last, steps_kept(recipe))
-    if not target:
-        return Writer(folder.checkpoints, policy, run=folder.fingerprint)
-    uploads = Uploads(target)
-    uploads.resume(folder.path)
-    stack.callback(_close_uploads, uploads, stop)
-    return Writer(folder.checkpoints, policy, uploads.committed, folder.fingerprint)
-
-
-def _close_uploads(uploads: Uploads, stop: Stop) -> None:
-    # Whoever asked to stop will not wait; what is left is taken up at the next start.
-    patience = SECONDS_FOR_UPLOADS if stop.finished else SECONDS_IF_STOPPED
-    hurry = lambda: stop.finished and stop.signal is not None  # noqa: E731
-    for line in uploads.close(min(patience, max(0.0, stop.left)), hurry):
-        print(f"not uploaded: {line}", file=sys.stderr)
-
-
-def _observers(
-    settings: Pretrain,
-    recipe: Recipe,
-    objective: Objective,
-    stepper: Stepper,
-    folder: RunFolder,
-    sizes: Sizes,
-    start: int,
-    stack: ExitStack,
-) -> Observer:
-    """Return the journal, the trackers and the screen, open for a run that starts after a step."""
-    warnings, engine = StderrWarnings(), stepper.engine
-    journal = Journal(folder.path, start, strict=settings.on_save_error == "stop")
-    stack.callback(journal.close)
-    screen = stack.enter_context(Screen())
-    trackers = [
-        Tracker(stack.enter_context(tracker(name, folder.path, start, warnings.on_warning)))
-        for name in settings.track
-    ]
-    line = ProgressLine(
-        screen,
-        type(objective),
-        sizes,
-        recipe.run.steps,
-        objective_flops(objective, recipe) / engine.world,
-        recipe.run.precision,
-        engine.device,
-    )
-    return Observers(journal, *trackers, line, warnings)
-
-
-def _last_evaluated(folder: RunFolder) -> int:
-    steps = (r["step"] for r in read(folder.path) if r["split"] == "validation")
-    return max(steps, default=0)

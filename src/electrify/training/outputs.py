@@ -1,0 +1,103 @@
+"""What a run writes and shows: checkpoints, uploads, the journal, trackers and the screen."""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from electrify.errors import DamagedError
+from electrify.objectives.bands import Sizes
+from electrify.objectives.objective import Objective
+from electrify.recipes.schema import Recipe
+from electrify.training import checkpoint
+from electrify.training.checkpoint import Policy, Writer
+from electrify.training.folder import RunFolder
+from electrify.training.journal import Journal, read
+from electrify.training.networks import objective_flops
+from electrify.training.observer import Observer, Observers, StderrWarnings
+from electrify.training.options import Pretrain
+from electrify.training.screen import ProgressLine, Screen
+from electrify.training.signals import Stop
+from electrify.training.tracking import Tracker, tracker
+from electrify.training.training import Stepper
+from electrify.training.upload import Uploads
+
+SECONDS_FOR_UPLOADS, SECONDS_IF_STOPPED = 600.0, 5.0
+
+
+def steps_kept(recipe: Recipe) -> frozenset[int]:
+    """Return the steps whose checkpoints stay for good: some percents of the run, and its end."""
+    steps = recipe.run.steps
+    return frozenset(max(1, round(steps * p / 100)) for p in (*recipe.run.keep_percent, 100))
+
+
+def checkpoint_writer(
+    target: str | Callable[[Path], None],
+    recipe: Recipe,
+    folder: RunFolder,
+    stop: Stop,
+    stack: ExitStack,
+) -> Writer:
+    """Return what writes checkpoints, and uploads them if asked to.
+
+    A run that got somewhere and has no checkpoint any more does not start over silently.
+    """
+    logged = max((record["step"] for record in read(folder.path)), default=0)
+    if logged and not checkpoint.stored(folder.checkpoints):
+        raise DamagedError(
+            f"the checkpoints of {folder.path} are gone",
+            got=f"metrics up to step {logged:,}, and nothing in {folder.checkpoints}",
+            fix="restore them from a copy, or give another --out to start over",
+        )
+    policy = Policy(recipe.run.keep_last, steps_kept(recipe))
+    if not target:
+        return Writer(folder.checkpoints, policy, run=folder.fingerprint)
+    uploads = Uploads(target)
+    uploads.resume(folder.path)
+    stack.callback(_close_uploads, uploads, stop)
+    return Writer(folder.checkpoints, policy, uploads.committed, folder.fingerprint)
+
+
+def _close_uploads(uploads: Uploads, stop: Stop) -> None:
+    # Whoever asked to stop will not wait; what is left is taken up at the next start.
+    patience = SECONDS_FOR_UPLOADS if stop.finished else SECONDS_IF_STOPPED
+    hurry = lambda: stop.finished and stop.signal is not None  # noqa: E731
+    for line in uploads.close(min(patience, max(0.0, stop.left)), hurry):
+        print(f"not uploaded: {line}", file=sys.stderr)
+
+
+def observers(
+    settings: Pretrain,
+    recipe: Recipe,
+    objective: Objective,
+    stepper: Stepper,
+    folder: RunFolder,
+    sizes: Sizes,
+    start: int,
+    stack: ExitStack,
+) -> Observer:
+    """Return the journal, the trackers and the screen, open for a run that starts after a step."""
+    warnings, engine = StderrWarnings(), stepper.engine
+    journal = Journal(folder.path, start, strict=settings.on_save_error == "stop")
+    stack.callback(journal.close)
+    screen = stack.enter_context(Screen())
+    trackers = [
+        Tracker(stack.enter_context(tracker(name, folder.path, start, warnings.on_warning)))
+        for name in settings.track
+    ]
+    line = ProgressLine(
+        screen,
+        type(objective),
+        sizes,
+        recipe.run.steps,
+        objective_flops(objective, recipe) / engine.world,
+        recipe.run.precision,
+        engine.device,
+    )
+    return Observers(journal, *trackers, line, warnings)
+
+
+def last_evaluated(folder: RunFolder) -> int:
+    """Return the last step whose validation metrics are in the journal."""
+    steps = (r["step"] for r in read(folder.path) if r["split"] == "validation")
+    return max(steps, default=0)
