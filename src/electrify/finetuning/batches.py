@@ -20,7 +20,8 @@ from torch import Tensor
 
 from electrify.batches.keyed_random import key_of
 from electrify.finetuning.encoder import Encoding
-from electrify.finetuning.heads import Examples, LabelKind, Labelled
+from electrify.finetuning.heads import Examples, Labelled
+from electrify.finetuning.options import LabelKind
 
 BATCHES_SORTED_TOGETHER = 50
 

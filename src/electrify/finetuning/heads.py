@@ -9,15 +9,13 @@ no loss and no count.
 # B batch, L length, H width, C outputs
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from electrify.finetuning.options import Reduction
+from electrify.finetuning.options import LabelKind, Reduction
 from electrify.models.inputs import call
-
-LabelKind = Literal["classes", "score"]
 
 
 class Labelled(NamedTuple):

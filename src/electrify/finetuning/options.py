@@ -12,6 +12,7 @@ from electrify.training.layers import Kind as LayerKind
 PresetName = Literal["paper", "official-code", "seed-003", "seed-004"]
 HeadKind = Literal["official", "own"]
 InitHead = Literal["new", "pretrained"]
+LabelKind = Literal["classes", "score"]
 Reduction = Literal["sum", "mean"]
 """Of the losses of a batch."""
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from electrify.finetuning.heads import LabelKind
 from electrify.finetuning.metrics import Metric
+from electrify.finetuning.options import LabelKind
 
 Split = Literal["train", "dev", "dev_mismatched", "test", "test_mismatched", "ax"]
 

@@ -16,8 +16,9 @@ from electrify.errors import UserError
 from electrify.finetuning.batches import as_rows
 from electrify.finetuning.encoder import Encoder, encode
 from electrify.finetuning.fit import Collate
-from electrify.finetuning.heads import LabelKind, OwnHead
+from electrify.finetuning.heads import OwnHead
 from electrify.finetuning.metrics import accuracy, f1, mcc, pearson, spearman
+from electrify.finetuning.options import LabelKind
 from electrify.finetuning.own.data import (
     Columns,
     Texts,
