@@ -32,7 +32,7 @@ from electrify.finetuning.glue.tasks import TASKS
 from electrify.models.export import encoder_folder
 from electrify.quickstart.command import untrained
 from electrify.recipes import schema
-from electrify.recipes.schema import Generator, Objective, Recipe, Sharing, check
+from electrify.recipes.schema import Generator, ObjectiveSettings, Recipe, Sharing, check
 from electrify.training.journal import read, seconds_trained
 
 VOCABULARY = 8_192
@@ -114,7 +114,7 @@ def masked_lm(ours: Recipe) -> Recipe:
     """Our recipe without what only a generator has."""
     masks = ("mask_rate", "shown_as_mask", "with_replacement", "whole_words")
     kept = {name: getattr(ours.objective, name) for name in masks}
-    objective = Objective(kind="mlm", **kept)
+    objective = ObjectiveSettings(kind="mlm", **kept)
     return replace(ours, objective=objective, generator=Generator(), sharing=Sharing())
 
 

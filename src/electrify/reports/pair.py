@@ -14,7 +14,7 @@ from electrify.batches.batch import Batch
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, open_encoder
 from electrify.models.inputs import Framed, call
-from electrify.models.pair import LABELS
+from electrify.models.pair import REPLACED_LABELS
 from electrify.models.pretrained import open_model
 from electrify.objectives import sampling
 from electrify.objectives.masked_lm import predict
@@ -160,10 +160,12 @@ def _kind_of(encoder: Encoder) -> tuple[Any, list[str]]:
     if "ElectraForPreTraining" in saved:
         return ElectraForPreTraining, []
     if any(name.endswith("ForTokenClassification") for name in saved) and len(labels) == len(
-        LABELS
+        REPLACED_LABELS
     ):
         return AutoModelForTokenClassification, (
-            [] if labels == LABELS else [f'takes its second label, "{labels[1]}", for "replaced"']
+            []
+            if labels == REPLACED_LABELS
+            else [f'takes its second label, "{labels[1]}", for "replaced"']
         )
     raise UserError(
         f"{encoder.source} does not tell replaced tokens from original ones",

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from electrify.models.export import ENCODER, encoder_alone, export
+from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
 from electrify.objectives.card import Facts, card
 from electrify.training.folder import RunFolder
 from electrify.training.journal import read
@@ -17,13 +17,13 @@ def export_run(settings: Export) -> dict[str, Path]:
     step, recipe, tokenizer, objective = load_trained(settings.run, settings.step)
     record = validation_record(settings.run, step)
     main = objective.networks[objective.main]
-    networks = {**objective.networks, ENCODER: encoder_alone(main)}
+    networks = {**objective.networks, ENCODER_ROLE: encoder_alone(main)}
     for name, value in objective.config_fields(record).items():
         setattr(main.config, name, value)
     facts = Facts(objective, recipe, step, about["shards"], record)
     cards = {role: card(role, net, facts) for role, net in networks.items()}
     identity = {"run": about["identity"], "step": step}
-    export(networks, cards, tokenizer, settings.out, identity, recipe.run.length)
+    export_networks(networks, cards, tokenizer, settings.out, identity, recipe.run.length)
     for role, network in networks.items():
         if (settings.out / role).is_dir():
             print(f"{settings.out / role}: {type(network).__name__}, step {step:,}")

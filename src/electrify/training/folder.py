@@ -148,7 +148,7 @@ class RunFolder(NamedTuple):
                 if before != version:
                     warn(f"begun with {name} {before}, here is {version}: bits may differ")
         else:
-            tokenizers.save(tokenizer, self.tokenizer, recipe.run.length)
+            tokenizers.save_tokenizer(tokenizer, self.tokenizer, recipe.run.length)
             for role, network in networks.items():
                 network.config.save_pretrained(self.path / "networks" / role)
             shards = {name: manifest[name] for name in ("identity", "splits")}
