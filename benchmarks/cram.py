@@ -33,7 +33,7 @@ from electrify.models.export import encoder_folder
 from electrify.quickstart.command import untrained
 from electrify.recipes import schema
 from electrify.recipes.schema import Generator, ObjectiveSettings, Recipe, Sharing, check
-from electrify.training.journal import read, seconds_trained
+from electrify.training.journal import read_metrics, seconds_trained
 
 VOCABULARY = 8_192
 TASK_NAMES = ("stsb", "mrpc", "sst2", "cola", "qnli")
@@ -192,7 +192,7 @@ def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 def learned(run: Path) -> str:
     """How long a training took, and its last measurement on held-out text."""
-    last = [line for line in read(run) if line["split"] == "validation"][-1]
+    last = [line for line in read_metrics(run) if line["split"] == "validation"][-1]
     values = {name: last[name] for name in ("generator_loss", "auc") if name in last}
     said = "".join(f", {name} {value:.3f}" for name, value in values.items())
     return f"{last['step']:,} steps in {seconds_trained(run) / 60:.1f} min{said}"

@@ -97,7 +97,7 @@ def pretrain(
     )
     if code:
         raise KeyboardInterrupt
-    records = _function("electrify.training.journal:read")(Path(out))
+    records = _function("electrify.training.journal:read_metrics")(Path(out))
     step = max((record["step"] for record in records), default=0)
     evaluated = [record for record in records if record["split"] == "validation"]
     metrics = {n: v for n, v in (evaluated or [{}])[-1].items() if n not in ("step", "split")}

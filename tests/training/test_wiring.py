@@ -179,7 +179,7 @@ def train(recipe: Recipe, shards: Path, out: Path, **options: Any) -> Trained:
         lines[line.pop("split")].append(line)
     return Trained(
         out,
-        {one.step: checkpoint.load(one).model for one in found},
+        {one.step: checkpoint.read_checkpoint(one).model for one in found},
         lines,
         [(one.step, (one.folder / "keep").exists()) for one in found],
     )

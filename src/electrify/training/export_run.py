@@ -6,7 +6,7 @@ from typing import Any
 from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
 from electrify.objectives.card import Facts, card
 from electrify.training.folder import RunFolder
-from electrify.training.journal import read
+from electrify.training.journal import read_metrics
 from electrify.training.options import Export
 from electrify.training.trained import load_trained
 
@@ -37,5 +37,5 @@ def export_run(settings: Export) -> dict[str, Path]:
 
 def validation_record(run: Path, step: int) -> dict[str, Any]:
     """The newest evaluation on the validation set up to a step; empty if there was none."""
-    records = [r for r in read(run) if r["split"] == "validation" and r["step"] <= step]
+    records = [r for r in read_metrics(run) if r["split"] == "validation" and r["step"] <= step]
     return records[-1] if records else {}

@@ -38,7 +38,7 @@ from electrify.storage.lock import hold
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored
-from electrify.training.precision import Asked, Choice, Precision, choose
+from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
 
 WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
 # What may change between two starts of a run: none of it moves a weight.
@@ -95,9 +95,9 @@ class RunFolder(NamedTuple):
         Runs made before Muon had a choice computed it in bfloat16.
         """
         if not self.begun:
-            return choose(asked, device)
+            return choose_precision(asked, device)
         kept = self.recipe.run.precision if asked == "auto" else asked
-        return choose(kept, device)._replace(muon=self.about.get("muon", "bf16"))
+        return choose_precision(kept, device)._replace(muon=self.about.get("muon", "bf16"))
 
     def with_own_sizes(self, recipe: Recipe) -> Recipe:
         """The recipe, with the sizes of released networks as the run keeps them.
@@ -134,7 +134,7 @@ class RunFolder(NamedTuple):
         tokenizer: LoadedTokenizer,
         networks: Mapping[str, Any],
         budget: str,
-        muon: Precision,
+        muon: MatmulPrecision,
         warn: Callable[[str], None],
     ) -> None:
         """Write down what the run is, or check that it is the same as before."""

@@ -20,7 +20,7 @@ from electrify.training.data import open_data, validation_task
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
-from electrify.training.journal import Journal, read
+from electrify.training.journal import Journal, read_metrics
 from electrify.training.loop import resume, train
 from electrify.training.networks import objective_flops
 from electrify.training.observer import Observer, Observers, StderrWarnings
@@ -180,7 +180,7 @@ def _writer(
 
     A run that got somewhere and has no checkpoint any more does not start over silently.
     """
-    logged = max((record["step"] for record in read(folder.path)), default=0)
+    logged = max((record["step"] for record in read_metrics(folder.path)), default=0)
     if logged and not checkpoint.stored(folder.checkpoints):
         raise DamagedError(
             f"the checkpoints of {folder.path} are gone",
@@ -236,5 +236,5 @@ def _observers(
 
 
 def _last_evaluated(folder: RunFolder) -> int:
-    steps = (r["step"] for r in read(folder.path) if r["split"] == "validation")
+    steps = (r["step"] for r in read_metrics(folder.path) if r["split"] == "validation")
     return max(steps, default=0)
