@@ -32,8 +32,8 @@ from electrify.finetuning.glue.tasks import TASKS
 from electrify.models.export import encoder_folder
 from electrify.quickstart.command import untrained
 from electrify.recipes import schema
-from electrify.recipes.schema import Generator, Objective, Recipe, Sharing, check
-from electrify.training.journal import read, seconds_trained
+from electrify.recipes.schema import Generator, ObjectiveSettings, Recipe, Sharing, check
+from electrify.training.journal import read_metrics, seconds_trained
 
 VOCABULARY = 8_192
 TASK_NAMES = ("stsb", "mrpc", "sst2", "cola", "qnli")
@@ -114,7 +114,7 @@ def masked_lm(ours: Recipe) -> Recipe:
     """Our recipe without what only a generator has."""
     masks = ("mask_rate", "shown_as_mask", "with_replacement", "whole_words")
     kept = {name: getattr(ours.objective, name) for name in masks}
-    objective = Objective(kind="mlm", **kept)
+    objective = ObjectiveSettings(kind="mlm", **kept)
     return replace(ours, objective=objective, generator=Generator(), sharing=Sharing())
 
 
@@ -192,7 +192,7 @@ def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 def learned(run: Path) -> str:
     """How long a training took, and its last measurement on held-out text."""
-    last = [line for line in read(run) if line["split"] == "validation"][-1]
+    last = [line for line in read_metrics(run) if line["split"] == "validation"][-1]
     values = {name: last[name] for name in ("generator_loss", "auc") if name in last}
     said = "".join(f", {name} {value:.3f}" for name, value in values.items())
     return f"{last['step']:,} steps in {seconds_trained(run) / 60:.1f} min{said}"

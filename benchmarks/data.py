@@ -81,7 +81,7 @@ def compare(arguments: argparse.Namespace, work: Path) -> None:
     megabytes = manifest["text_bytes"] / 1e6
     texts = [document.text for document in read_parquet(row_groups(work / "docs"))]
     lines = [[line for line in text.split("\n") if line and not line.isspace()] for text in texts]
-    backend = tokenizer.load(arguments.vocab).backend
+    backend = tokenizer.load_tokenizer(arguments.vocab).backend
     official = official_tokenizer(arguments.vocab)
     sample = [line for document in lines[::OFFICIAL_SHARE] for line in document]
 

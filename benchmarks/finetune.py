@@ -18,7 +18,7 @@ from electrify.finetuning.batches import Shuffled
 from electrify.finetuning.encoder import open_encoder
 from electrify.finetuning.experiment import new_model
 from electrify.finetuning.glue.data import read_split
-from electrify.finetuning.glue.presets import PRESETS, plan
+from electrify.finetuning.glue.presets import PRESETS, plan_for
 from electrify.finetuning.glue.problem import GlueProblem
 from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.heads import Examples
@@ -52,7 +52,7 @@ def main() -> None:
 
 def ours(given, task):
     encoder = open_encoder(given.model)
-    how = plan(PRESETS["paper"], task, encoder.config.hidden_size)
+    how = plan_for(PRESETS["paper"], task, encoder.config.hidden_size)
     problem = GlueProblem(given.glue, task, how, "paper")
     rows = problem.prepare(problem.read("train"), encoder, learn=True)
     model = new_model(problem, encoder, seed=0).train()

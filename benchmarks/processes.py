@@ -14,7 +14,7 @@ from statistics import median
 
 from side_by_side import report, where
 
-from electrify.training.journal import TIMING, records_of
+from electrify.training.journal import TIMING_FILE, records_of
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 WARM = 2
@@ -59,7 +59,7 @@ def steps_a_second(given: argparse.Namespace, launcher: list[str], threads: str)
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        lines = records_of(run / TIMING)[WARM:]
+        lines = records_of(run / TIMING_FILE)[WARM:]
     return median(line["steps_per_second"] for line in lines)
 
 

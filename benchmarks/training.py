@@ -71,7 +71,7 @@ def resident() -> float:
 def memory_growth(shards: Path) -> None:
     """Memory after 200 and after 1,200 steps of a small pair, a save every 50."""
     recipe = schema.load("tiny")
-    tokenizer = tokenizers.load(shards / "tokenizer")
+    tokenizer = tokenizers.load_tokenizer(shards / "tokenizer")
     model = build_objective(recipe, vocabulary_of(tokenizer)).train()
     optimizer = build_optimizer(model, recipe.optimizer)
     batches = Batches(Shards(shards), tokenizer, masking_of(recipe), 4, 0)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from electrify.batches.batch import Batch
 from electrify.errors import UserError
-from electrify.models.export import ENCODER, encoder_alone, export
+from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
 from electrify.models.gather import flat_rows, head_only_on
 from electrify.models.inputs import call
 from electrify.models.pair import ARCHITECTURES, Pair, build_pair
@@ -246,15 +246,15 @@ def padding_difference(discriminator: nn.Module, inputs: Batch) -> float:
 
 
 def check_reload(pair: Pair) -> None:
-    """Raise unless the exported pair loads with the same logits: `export` loads and compares."""
+    """Raise unless the exported pair loads with the same logits, which `export_networks` checks."""
     networks = {
         "discriminator": pair.discriminator,
         "generator": pair.generator,
-        ENCODER: encoder_alone(pair.discriminator),
+        ENCODER_ROLE: encoder_alone(pair.discriminator),
     }
     with tempfile.TemporaryDirectory() as folder:
         cards = dict.fromkeys(networks, "")
-        export(networks, cards, tiny_tokenizer(), Path(folder) / "out", {}, longest=64)
+        export_networks(networks, cards, tiny_tokenizer(), Path(folder) / "out", {}, longest=64)
 
 
 # --- words

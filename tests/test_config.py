@@ -30,14 +30,14 @@ class Outer:
 def test_a_file_is_read_with_defaults_for_the_rest(tmp_path):
     path = tmp_path / "a.toml"
     path.write_text('name = "x"\nplaces = ["a", "b"]\n[inner]\nlr = 1e-3\n')
-    assert config.read(Outer, path) == Outer("x", places=("a", "b"), inner=Inner(lr=1e-3))
+    assert config.read_settings(Outer, path) == Outer("x", places=("a", "b"), inner=Inner(lr=1e-3))
 
 
 def test_what_is_written_is_read_again(tmp_path):
     settings = Outer('quote " and ü', 3, Path("a/b"), ("c",), Inner(1e-5, "lamb"))
     path = tmp_path / "a.toml"
     path.write_text(config.to_toml(settings), encoding="utf-8")
-    assert config.read(Outer, path) == settings
+    assert config.read_settings(Outer, path) == settings
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_bad_files_say_what_and_how_to_mend_it(tmp_path, toml, what, fix):
     path = tmp_path / "a.toml"
     path.write_text(toml)
     with pytest.raises(UserError) as error:
-        config.read(Outer, path)
+        config.read_settings(Outer, path)
     assert what in error.value.what
     assert fix in error.value.fix
 
 
 def test_a_missing_file(tmp_path):
     with pytest.raises(UserError, match="cannot read"):
-        config.read(Outer, tmp_path / "no.toml")
+        config.read_settings(Outer, tmp_path / "no.toml")
 
 
 SETTINGS = [

@@ -12,7 +12,7 @@ import pytest
 
 from electrify import cli
 from electrify.finetuning.glue.results import read_results
-from electrify.training.journal import modern_names, read
+from electrify.training.journal import modern_names, read_metrics
 
 FOLDERS = Path(__file__).parent / "fixtures" / "0.1.0-folders.tar.gz"
 
@@ -34,7 +34,7 @@ def noted(folders):
 def test_a_run_resumes_as_if_nothing_had_happened(objective, folders, noted, monkeypatch):
     monkeypatch.chdir(folders)
     assert cli.main(noted["commands"][objective]) == 0
-    expected, found = noted["expected"][objective], read(folders / f"{objective}-run")
+    expected, found = noted["expected"][objective], read_metrics(folders / f"{objective}-run")
     assert [(r["step"], r["split"]) for r in found] == [(r["step"], r["split"]) for r in expected]
     for now, before in zip(found, expected, strict=True):
         before = modern_names(before)

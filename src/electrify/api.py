@@ -21,18 +21,18 @@ from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.tokens.vocabulary import MakeTokenizer
 from electrify.training.options import Export, Pretrain
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 def command(
-    settings: Callable[Arguments, Any], where: str, returns: type[Result]
-) -> Callable[Arguments, Result]:
+    settings: Callable[_Arguments, Any], where: str, returns: type[_Result]
+) -> Callable[_Arguments, _Result]:
     """Return a function that takes the fields of some settings and runs a command with them."""
 
     @wraps(settings, assigned=("__doc__",), updated=())
-    def run(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
-        result: Result = _function(where)(settings(*arguments, **keywords))
+    def run(*arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
+        result: _Result = _function(where)(settings(*arguments, **keywords))
         return result
 
     run.__name__ = run.__qualname__ = where.rpartition(":")[2]
@@ -97,7 +97,7 @@ def pretrain(
     )
     if code:
         raise KeyboardInterrupt
-    records = _function("electrify.training.journal:read")(Path(out))
+    records = _function("electrify.training.journal:read_metrics")(Path(out))
     step = max((record["step"] for record in records), default=0)
     evaluated = [record for record in records if record["split"] == "validation"]
     metrics = {n: v for n, v in (evaluated or [{}])[-1].items() if n not in ("step", "split")}

@@ -241,7 +241,7 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
         command = command._replace(example=f"{program} {kinds[chosen].source} --out docs")
         kind = _named(command.function.split(":")[0] + ":settings_type")(chosen)
     arguments, file = _config_file(arguments)
-    default = config.read(kind, file, required=tyro.MISSING) if file else None
+    default = config.read_settings(kind, file, required=tyro.MISSING) if file else None
     description = "\n\n".join([f"{kind.__doc__}", *_hints(command), CONFIG_HELP])
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
 

@@ -1,8 +1,8 @@
 """Settings are frozen dataclasses; TOML fills them, the command line overrides them.
 
-A key that does not exist is an error with its nearest match. `read` gives the settings of a file
-with what the file leaves out at its default; a field without default and without value is marked
-for the command line to demand.
+A key that does not exist is an error with its nearest match. `read_settings` gives the settings of
+a file with what the file leaves out at its default; a field without default and without value is
+marked for the command line to demand.
 """
 
 import difflib
@@ -18,7 +18,7 @@ from electrify.errors import UserError
 Settings = TypeVar("Settings")
 
 
-def read(kind: type[Settings], path: Path, required: Any = MISSING) -> Settings:
+def read_settings(kind: type[Settings], path: Path, required: Any = MISSING) -> Settings:
     """The settings of a TOML file. A field without value becomes `required`, or is an error."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -132,7 +132,7 @@ def to_dict(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:
 
 
 def to_toml(settings: Any, without: Collection[str] = ()) -> str:
-    """Settings as TOML that `read` takes again; what is None, and `without`, is left out."""
+    """Settings as TOML for `read_settings`; what is None, and `without`, is left out."""
     return "\n".join(_toml_lines(to_dict(settings, without))) + "\n"
 
 

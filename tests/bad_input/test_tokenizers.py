@@ -67,7 +67,7 @@ def no_unknown(description: dict) -> None:
 
 @pytest.mark.parametrize("edit", [unparseable, large_ids, equal_ids, no_unknown])
 def test_tokenizers_that_cannot_work(tmp_path, refused, docs, vocab, edit):
-    description = json.loads(tokenizer.load(vocab).backend.to_str())
+    description = json.loads(tokenizer.load_tokenizer(vocab).backend.to_str())
     edit(description)
     (tmp_path / "tok").mkdir()
     (tmp_path / "tok" / "tokenizer.json").write_text(json.dumps(description))

@@ -13,8 +13,7 @@ from electrify.batches.masking import Masking
 from electrify.errors import UserError
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards, StoredExample
-from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary
-from electrify.tokens.tokenizer import load as load_tokenizer
+from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary, load_tokenizer
 
 LENGTH = 32
 MASKING = Masking(0.15, LENGTH)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from electrify.batches.masking import Masking, choose, hide, most_slots, slots_to_use
+from electrify.batches.masking import Masking, choose_slots, mask_tokens, most_slots, slots_to_use
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
 
@@ -63,9 +63,10 @@ def test_with_replacement_100_000_sequences_are_as_the_official_ones(golden):
     length, rows = golden["max_seq_length"], 100_000
     candidates, tokens = full(rows, length)
     masking = Masking(0.15, length, with_replacement=True)
-    slots = choose(candidates, tokens, masking, (0, 0), np.arange(rows))
+    slots = choose_slots(candidates, tokens, masking, (0, 0), np.arange(rows))
     hidden = (
-        hide(np.ones((rows, length), np.int64), slots, 4, masking, (0, 0), np.arange(rows)) == 4
+        mask_tokens(np.ones((rows, length), np.int64), slots, 4, masking, (0, 0), np.arange(rows))
+        == 4
     )
     draws = np.zeros((rows, length), dtype=np.int64)
     np.add.at(draws, (np.arange(rows)[:, None], slots.positions_BN), 1)
@@ -88,8 +89,10 @@ def test_without_replacement_the_official_distributions_are_not_met():
     golden, rows = GOLDEN["full_sequences"][0], 10_000
     candidates, tokens = full(rows, 128)
     masking = Masking(0.15, 128)
-    slots = choose(candidates, tokens, masking, (0, 0), np.arange(rows))
-    hidden = hide(np.ones((rows, 128), np.int64), slots, 4, masking, (0, 0), np.arange(rows)) == 4
+    slots = choose_slots(candidates, tokens, masking, (0, 0), np.arange(rows))
+    hidden = (
+        mask_tokens(np.ones((rows, 128), np.int64), slots, 4, masking, (0, 0), np.arange(rows)) == 4
+    )
     assert not agree(np.bincount(hidden.sum(axis=1)), golden["histogram_mask_tokens"])
     assert not agree(np.bincount(np.full(rows, 19)), golden["histogram_distinct_positions"])
 
@@ -99,7 +102,7 @@ def test_without_replacement_over_100_000_sequences():
     rows, length = 100_000, 128
     candidates, tokens = full(rows, length)
     masking = Masking(0.15, length)
-    slots = choose(candidates, tokens, masking, (0, 7), np.arange(rows))
+    slots = choose_slots(candidates, tokens, masking, (0, 7), np.arange(rows))
     assert slots.positions_BN.shape == (rows, 19)
     assert slots.weights_BN.min() == 1
     ordered = np.sort(slots.positions_BN, axis=1)
@@ -110,7 +113,7 @@ def test_without_replacement_over_100_000_sequences():
     chosen = np.delete(counts, [0, 64, 127])
     assert 60 < np.sum((chosen - expected) ** 2 / expected) < 200  # 124 degrees, less for the ties
     ids = np.random.default_rng(0).integers(5, 1000, (rows, length))
-    hidden = hide(ids, slots, 4, masking, (0, 7), np.arange(rows))
+    hidden = mask_tokens(ids, slots, 4, masking, (0, 7), np.arange(rows))
     assert np.mean(hidden == 4) * length / 19 == pytest.approx(0.85, abs=0.002)
     assert np.all((hidden == ids) | (hidden == 4)), "no random tokens"
 
@@ -127,7 +130,7 @@ def test_only_candidates_are_chosen_and_never_too_many(rows, rate, replacement, 
     tokens = np.full(len(rows), candidates.shape[1])
     masking = Masking(rate, 20, with_replacement=replacement, whole_words=words and not replacement)
     begins = np.arange(20) % 3 == 0
-    slots = choose(
+    slots = choose_slots(
         candidates,
         tokens,
         masking,
@@ -150,7 +153,7 @@ def test_whole_words_are_hidden_whole():
     candidates = np.ones((1, 64), dtype=bool)
     masking = Masking(0.3, 64, whole_words=True)
     for step in range(50):
-        slots = choose(candidates, np.array([64]), masking, (0, step), np.arange(1), begins)
+        slots = choose_slots(candidates, np.array([64]), masking, (0, step), np.arange(1), begins)
         chosen = set(slots.positions_BN[0, slots.weights_BN[0] > 0].tolist())
         words = np.split(np.arange(64), np.flatnonzero(begins[0])[1:])
         assert all(set(w.tolist()) <= chosen or not set(w.tolist()) & chosen for w in words)
@@ -160,6 +163,6 @@ def test_whole_words_are_hidden_whole():
 def test_rows_of_a_batch_do_not_depend_on_each_other():
     candidates, tokens = full(10, 128)
     masking = Masking(0.15, 128)
-    whole = choose(candidates, tokens, masking, (0, 3), np.arange(10))
-    part = choose(candidates[4:7], tokens[4:7], masking, (0, 3), np.arange(4, 7))
+    whole = choose_slots(candidates, tokens, masking, (0, 3), np.arange(10))
+    part = choose_slots(candidates[4:7], tokens[4:7], masking, (0, 3), np.arange(4, 7))
     np.testing.assert_array_equal(whole.positions_BN[4:7], part.positions_BN)

@@ -56,7 +56,7 @@ def test_any_batch_of_sixteen_billion_tokens_is_found_without_the_ones_before(mo
         drawn.clear()
         chosen = examples_at(np.arange(begin, begin + 128), 16_000_000_000 // 128, 0)
         assert len(set(chosen.tolist())) == 128
-        assert 128 * order.ROUNDS <= sum(drawn) < 4 * 128 * order.ROUNDS
+        assert 128 * order.FEISTEL_ROUNDS <= sum(drawn) < 4 * 128 * order.FEISTEL_ROUNDS
 
 
 def test_uniform_numbers_are_uniform_and_independent():

@@ -34,7 +34,7 @@ def test_special_tokens_in_a_text_are_text(encoder_folder):
     from electrify.tokens import tokenizer as tokenizers
 
     text = "kata [MASK] loso [SEP] mita"
-    encoder, ours = open_encoder(str(encoder_folder)), tokenizers.load(encoder_folder)
+    encoder, ours = open_encoder(str(encoder_folder)), tokenizers.load_tokenizer(encoder_folder)
     wanted = ours.backend.encode(text, add_special_tokens=False).ids
     [one], [pair] = encode(encoder, [text], None, 64), encode(encoder, [text], [text], 64)
     assert one.ids[1:-1] == wanted

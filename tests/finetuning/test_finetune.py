@@ -55,7 +55,7 @@ def test_every_kind_is_found_and_learned(kind, tuned, capsys):
     finetune(tuned(kind))  # finished: shows the result, trains nothing
     said = capsys.readouterr().out
     assert SAID[kind] in said
-    assert said.endswith(f"{module.shown(result)}\n{out}\n")
+    assert said.endswith(f"{module.finetune_summary(result)}\n{out}\n")
 
 
 def test_texts_and_labels_apart_by_tabs_without_header(encoder_folder, tmp_path, capsys):

@@ -316,10 +316,10 @@ def test_submission_is_made_from_the_best_runs(
     assert not target.exists()
     tiny = {
         name: wanted._replace(rows=12 if name == "AX.tsv" else 20)
-        for name, wanted in submit.FILES.items()
+        for name, wanted in submit.SUBMISSION_FILES.items()
     }
-    monkeypatch.setattr(submit, "FILES", tiny)
-    monkeypatch.setattr(glue_submit_module, "FILES", tiny)
+    monkeypatch.setattr(submit, "SUBMISSION_FILES", tiny)
+    monkeypatch.setattr(glue_submit_module, "SUBMISSION_FILES", tiny)
     glue_submit(asked)
     said = capsys.readouterr().out
     assert "complete" in said
@@ -337,9 +337,9 @@ def test_test_predictions_of_any_task_are_to_be_had(
 ):
     import shutil
 
-    tiny = {name: wanted._replace(rows=20) for name, wanted in submit.FILES.items()}
-    monkeypatch.setattr(submit, "FILES", tiny)
-    monkeypatch.setattr(glue_submit_module, "FILES", tiny)
+    tiny = {name: wanted._replace(rows=20) for name, wanted in submit.SUBMISSION_FILES.items()}
+    monkeypatch.setattr(submit, "SUBMISSION_FILES", tiny)
+    monkeypatch.setattr(glue_submit_module, "SUBMISSION_FILES", tiny)
     data = Path(shutil.copytree(glue_folder, tmp_path / "data"))
     shutil.rmtree(data / "diagnostic")
     where = ["glue", "submit", str(done), "--data", str(data), "--out"]
@@ -350,7 +350,7 @@ def test_test_predictions_of_any_task_are_to_be_had(
         "MNLI-m.tsv", "MNLI-mm.tsv", "SST-2.tsv", "STS-B.tsv"
     ]  # fmt: skip
     assert "missing: CoLA.tsv, MRPC.tsv, QQP.tsv, AX.tsv, QNLI.tsv, RTE.tsv" in said
-    assert submit.validate(out) == [
+    assert submit.validate_submission(out) == [
         f"{n}: missing"
         for n in ("AX.tsv", "CoLA.tsv", "MRPC.tsv", "QNLI.tsv", "QQP.tsv", "RTE.tsv", "WNLI.tsv")
     ]

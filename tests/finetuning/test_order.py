@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from electrify.finetuning.batches import Shuffled, by_length
-from electrify.finetuning.glue.presets import PRESETS, plan
+from electrify.finetuning.glue.presets import PRESETS, plan_for
 from electrify.finetuning.glue.tasks import TASKS
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/finetune.json").read_text())
@@ -68,7 +68,7 @@ def test_steps_and_doubled_counts_are_the_official_ones(name):
         assert name == "wnli"  # which the official code has not
         return
     golden, task = GOLDEN["finetune_steps"][short], TASKS[name]
-    how = plan(PRESETS["official-code"], task, width=256)
+    how = plan_for(PRESETS["official-code"], task, width=256)
     assert task.train_rows == golden["train_examples"]
     examples = task.train_rows * (2 if how.doubled else 1)
     assert examples == golden["after_double_unordered"]

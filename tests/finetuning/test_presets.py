@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertForToken
 from electrify.errors import GuardError
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.fit import fit
-from electrify.finetuning.glue.presets import PRESETS, plan
+from electrify.finetuning.glue.presets import PRESETS, plan_for
 from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.heads import OwnHead
 from electrify.finetuning.options import Fit
@@ -45,7 +45,7 @@ EXPECTED = {
 def test_every_field_is_as_the_source_has_it(name):
     preset, mnli, sts = PRESETS[name], TASKS["mnli"], TASKS["stsb"]
     rates, decay, layers, loss, head, scale, doubled, optimizer, schedule, *of_runs = EXPECTED[name]
-    plans = [plan(preset, mnli, width) for width in (SMALL, BASE, LARGE)]
+    plans = [plan_for(preset, mnli, width) for width in (SMALL, BASE, LARGE)]
     assert tuple(one.fit.lr for one in plans) == rates
     flat = name == "seed-003"
     assert [one.fit.layer_decay for one in plans] == ([1.0] * 3 if flat else [0.8, 0.8, 0.9])
@@ -56,18 +56,18 @@ def test_every_field_is_as_the_source_has_it(name):
         assert (one.fit.optimizer, one.fit.schedule) == (optimizer, schedule)
         assert (one.fit.batch_size, one.fit.warmup, one.fit.clip, one.length) == (32, 0.1, 1.0, 128)
         assert not one.doubled
-    assert plan(preset, sts, SMALL).doubled == doubled
-    assert plan(preset, TASKS["mrpc"], SMALL).doubled == doubled
-    assert plan(preset, TASKS["qqp"], SMALL).doubled is False
+    assert plan_for(preset, sts, SMALL).doubled == doubled
+    assert plan_for(preset, TASKS["mrpc"], SMALL).doubled == doubled
+    assert plan_for(preset, TASKS["qqp"], SMALL).doubled is False
     assert [preset.seeds, preset.aggregate] == of_runs
-    epochs = {task.name: plan(preset, task, SMALL).fit.epochs for task in TASKS.values()}
+    epochs = {task.name: plan_for(preset, task, SMALL).fit.epochs for task in TASKS.values()}
     assert {name for name, count in epochs.items() if count == 10} == {"rte", "stsb"}
     assert set(epochs.values()) == {3, 10}
     assert preset.chains == ({"rte": "mnli", "stsb": "mnli"} if flat else {})
 
 
 def test_changes_are_taken_over():
-    how = plan(PRESETS["paper"], TASKS["cola"], SMALL, 64, {"lr": 1e-3, "epochs": 2.0}, "own")
+    how = plan_for(PRESETS["paper"], TASKS["cola"], SMALL, 64, {"lr": 1e-3, "epochs": 2.0}, "own")
     assert (how.fit.lr, how.fit.epochs, how.length, how.head) == (1e-3, 2.0, 64, "own")
 
 

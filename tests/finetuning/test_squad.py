@@ -17,7 +17,7 @@ from electrify.finetuning.options import Fit, Squad
 from electrify.finetuning.squad import problem as problems
 from electrify.finetuning.squad.command import squad
 from electrify.finetuning.squad.data import read_questions
-from electrify.finetuning.squad.metrics import scores
+from electrify.finetuning.squad.metrics import question_scores
 from electrify.storage.commit import json_bytes
 
 BY_HEART = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")
@@ -62,7 +62,7 @@ def test_a_few_questions_are_learned_by_heart(answered, head):
     predictions = loaded(settings.out / "predictions.json")
     assert list(predictions) == [question.id for question in questions]
     # the scores are those of the answers written, as the evaluation script would find
-    found = scores(questions, predictions, settings.version)
+    found = question_scores(questions, predictions, settings.version)
     assert 100 * sum(found.exact) / len(questions) == pytest.approx(result["scores"]["exact"])
     assert 100 * sum(found.f1) / len(questions) == pytest.approx(result["scores"]["f1"])
     best = loaded(settings.out / "nbest_predictions.json")

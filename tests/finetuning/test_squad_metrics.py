@@ -11,7 +11,7 @@ from electrify.finetuning.squad.metrics import (
     evaluate_answers,
     exact,
     normalised,
-    scores,
+    question_scores,
     with_threshold,
     word_f1,
 )
@@ -73,25 +73,25 @@ def test_the_best_of_several_gold_answers_counts_for_each_measure_by_itself():
     context = "the big red cat and cat"
     asked = Question("q", "?", context, (Gold("big red cat", 4), Gold("the cat", 0)))
     for version in ("1.1", "2.0"):
-        found = scores([asked], {"q": "a red cat"}, version)
+        found = question_scores([asked], {"q": "a red cat"}, version)
         assert found.exact == [0.0]
         assert found.f1 == [pytest.approx(0.8)]
-        assert scores([asked], {"q": "Cat!"}, version) == ([1.0], [1.0])
+        assert question_scores([asked], {"q": "Cat!"}, version) == ([1.0], [1.0])
 
 
 def test_a_gold_answer_of_which_nothing_is_left_is_no_answer_in_2_0_only():
     asked = Question("q", "?", "$ the cat", (Gold("$", 0),))
-    assert scores([asked], {"q": ""}, "2.0") == ([1.0], [1.0])
-    assert scores([asked], {"q": ""}, "1.1") == ([1.0], [0.0])
+    assert question_scores([asked], {"q": ""}, "2.0") == ([1.0], [1.0])
+    assert question_scores([asked], {"q": ""}, "1.1") == ([1.0], [0.0])
     both = asked._replace(answers=(Gold("$", 0), Gold("cat", 6)))
-    assert scores([both], {"q": "the"}, "2.0") == ([0.0], [0.0])
-    assert scores([both], {"q": "the"}, "1.1") == ([1.0], [0.0])
+    assert question_scores([both], {"q": "the"}, "2.0") == ([0.0], [0.0])
+    assert question_scores([both], {"q": "the"}, "1.1") == ([1.0], [0.0])
 
 
 def test_no_answer_is_right_where_there_is_none():
     asked = question("kata loso", None)
-    assert scores([asked], {"q": ""}, "2.0") == ([1.0], [1.0])
-    assert scores([asked], {"q": "loso"}, "2.0") == ([0.0], [0.0])
+    assert question_scores([asked], {"q": ""}, "2.0") == ([1.0], [1.0])
+    assert question_scores([asked], {"q": "loso"}, "2.0") == ([0.0], [0.0])
 
 
 def some_answers(seed: int, count: int = 30):
@@ -108,7 +108,7 @@ def some_answers(seed: int, count: int = 30):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_best_threshold_is_that_of_trying_all(seed):
     asked, said, odds = some_answers(seed)
-    for values in scores(asked, said, "2.0"):
+    for values in question_scores(asked, said, "2.0"):
         found = best_threshold(values, asked, said, odds)
 
         def mean(threshold, values=values):
@@ -125,7 +125,7 @@ def test_scores_with_odds_are_those_of_the_answers_that_are_written():
     asked, said, odds = some_answers(3)
     written = {name: "" if odds[name] > 0.5 else said[name] for name in said}
     found = evaluate_answers(asked, said, "2.0", odds, 0.5)
-    plain = scores(asked, written, "2.0")
+    plain = question_scores(asked, written, "2.0")
     assert found["exact"] == pytest.approx(100 * sum(plain.exact) / 30)
     assert found["f1"] == pytest.approx(100 * sum(plain.f1) / 30)
     assert found["HasAns_total"] + found["NoAns_total"] == found["total"] == 30

@@ -30,14 +30,14 @@ WANTED = {
 @pytest.fixture
 def few(monkeypatch):
     """QQP with few rows, for speed; one test has them all."""
-    wanted = submit.FILES["QQP.tsv"]._replace(rows=50)
-    monkeypatch.setitem(submit.FILES, "QQP.tsv", wanted)
+    wanted = submit.SUBMISSION_FILES["QQP.tsv"]._replace(rows=50)
+    monkeypatch.setitem(submit.SUBMISSION_FILES, "QQP.tsv", wanted)
 
 
 def predictions():
     draw = np.random.default_rng(0)
     found = {}
-    for name, (task, rows) in submit.FILES.items():
+    for name, (task, rows) in submit.SUBMISSION_FILES.items():
         classes = len(task.labels)
         some = draw.integers(classes, size=rows) if classes else draw.normal(2.5, 2, size=rows)
         found[name] = some.tolist()
@@ -68,7 +68,7 @@ def test_all_rows_of_all_files(tmp_path):
         else:
             assert {"0.000", "5.000"} < answers  # clipped at both ends
             assert all(len(answer) == 5 for answer in answers)
-    assert submit.validate(path) == []
+    assert submit.validate_submission(path) == []
 
 
 def test_class_numbers_become_the_words_of_the_server(tmp_path, few):
@@ -104,7 +104,7 @@ def test_wnli_without_predictions_is_the_majority_class_and_said_to_be(tmp_path,
     assert set(contents(tmp_path / "a.zip")["WNLI.tsv"].split(b"\n")[1:-1]) == {
         b"%d\t0" % row for row in range(146)
     }
-    assert submit.validate(tmp_path / "a.zip") == []
+    assert submit.validate_submission(tmp_path / "a.zip") == []
 
 
 def test_other_missing_files_are_told_and_found(tmp_path, few):
@@ -112,7 +112,7 @@ def test_other_missing_files_are_told_and_found(tmp_path, few):
     del given["QQP.tsv"], given["AX.tsv"]
     notes = submit.pack(tmp_path / "a.zip", given)
     assert [note.split(":")[0] for note in notes] == ["QQP.tsv", "AX.tsv"]
-    assert submit.validate(tmp_path / "a.zip") == ["AX.tsv: missing", "QQP.tsv: missing"]
+    assert submit.validate_submission(tmp_path / "a.zip") == ["AX.tsv: missing", "QQP.tsv: missing"]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_every_mistake_is_found_with_its_file_and_line(tmp_path, few, mistake, k
         path.mkdir()
         for name, content in files.items():
             (path / name).write_bytes(content)
-    faults = submit.validate(path)
+    faults = submit.validate_submission(path)
     assert any(expected in fault for fault in faults), faults
     others = {f.partition(":")[0] for f in faults} - {expected.partition(":")[0]}
     near = {"SST-2.tsv", "cola.tsv", "CoLA.tsv", "MNLI-mm.tsv"}  # the other half of a mistake
@@ -333,7 +333,7 @@ def huge(files):
 def test_mistakes_of_the_zip_itself(tmp_path, few, make, expected):
     path = tmp_path / "bad.zip"
     path.write_bytes(make(contents(packed(tmp_path))))
-    faults = submit.validate(path)
+    faults = submit.validate_submission(path)
     assert any(expected in fault for fault in faults), faults
 
 
@@ -342,14 +342,14 @@ def test_a_folder_in_a_folder_is_found(tmp_path, few):
     (folder / "more").mkdir(parents=True)
     for name, content in contents(packed(tmp_path)).items():
         (folder / name).write_bytes(content)
-    assert submit.validate(folder) == ["more/: a folder; files must be at the top"]
+    assert submit.validate_submission(folder) == ["more/: a folder; files must be at the top"]
 
 
 def test_a_missing_end_of_the_last_line_is_no_fault(tmp_path, few):
     files = contents(packed(tmp_path))
     path = tmp_path / "other.zip"
     path.write_bytes(zipped((name, content[:-1]) for name, content in files.items()))
-    assert submit.validate(path) == []
+    assert submit.validate_submission(path) == []
 
 
 def test_many_faults_of_a_file_are_counted(tmp_path, few):
@@ -357,11 +357,11 @@ def test_many_faults_of_a_file_are_counted(tmp_path, few):
     files["RTE.tsv"] = from_one(files["RTE.tsv"])
     path = tmp_path / "bad.zip"
     path.write_bytes(zipped(files.items()))
-    faults = submit.validate(path)
+    faults = submit.validate_submission(path)
     assert len(faults) == submit.FAULTS_SHOWN + 1
     assert "RTE.tsv: and 2,995 more" in faults
 
 
 def test_no_such_file(tmp_path):
     with pytest.raises(UserError, match="no such file"):
-        submit.validate(tmp_path / "none.zip")
+        submit.validate_submission(tmp_path / "none.zip")

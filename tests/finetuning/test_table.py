@@ -211,11 +211,11 @@ def test_averages_in_words():
 
 def test_a_comparison():
     found = stats.paired_differences(results(0.80), results(0.81))
-    made = glue_table.differences(found, "a", "b")
+    made = glue_table.differences_table(found, "a", "b")
     assert cell(made, "RTE", "difference").content == pytest.approx(1)
     assert cell(made, "RTE", "p").text == "0.2500"
     assert cell(made, "overall", "pairs").text == "24"
-    text = glue_table.comparison(found, "a", "b")
+    text = glue_table.comparison_text(found, "a", "b")
     assert "b less a" in text
     assert "overall" in text
 
@@ -282,7 +282,7 @@ def test_csv_comes_back():
 
 
 def test_all_is_shown_and_written(tmp_path):
-    text = glue_table.shown(marked(), "ours")
+    text = glue_table.glue_summary(marked(), "ours")
     for word in ("by seed", "ELECTRA-Small++", "GLUE (", "seed-003 style (", "failed"):
         assert word in text
     assert "test set" not in text
@@ -301,6 +301,6 @@ def test_no_minus_zero():
 @pytest.mark.parametrize(("seeds", "brackets"), [(1, False), (2, True), (6, True)])
 def test_a_comparison_explains_brackets_only_where_it_shows_some(seeds, brackets):
     both = [results(value, seeds, ["cola"]) for value in (0.8, 0.81)]
-    made = glue_table.differences(stats.paired_differences(*both), "a", "b")
+    made = glue_table.differences_table(stats.paired_differences(*both), "a", "b")
     assert any("in brackets" in note for note in made.notes) is brackets
     assert any("flipping signs" in note for note in made.notes)

@@ -25,7 +25,7 @@ from electrify.finetuning.own.tagging import (
     first_tokens,
     tag_numbers,
 )
-from electrify.finetuning.own.target import Target, fields_of, prepare, read_training
+from electrify.finetuning.own.target import Target, fields_of, prepare_rows, read_training
 
 CONLL = """-DOCSTART- -X- O O
 
@@ -235,7 +235,7 @@ def test_the_loss_is_that_of_first_tokens_alone(encoder_folder, tmp_path):
     encoder = open_encoder(str(encoder_folder))
     problem = Target("tags", ("B-X", "O"))
     data = Sentences(tmp_path, [["kaso", "loso"], ["kata"]], [["B-X", "O"], ["O"]], [1, 4])
-    rows = prepare(problem, data, encoder, 64)
+    rows = prepare_rows(problem, data, encoder, 64)
     batch = rows.collate(np.array([0, 1]))
     wanted = [[UNTAGGED, 0, UNTAGGED, 1, UNTAGGED, UNTAGGED], [UNTAGGED, 1] + [UNTAGGED] * 4]
     assert batch.labels_BL.tolist() == wanted
@@ -246,8 +246,8 @@ def test_the_loss_is_that_of_first_tokens_alone(encoder_folder, tmp_path):
     theirs = network(batch.ids_BL, attention_mask=batch.attention_BL, labels=batch.labels_BL).loss
     torch.testing.assert_close(loss, theirs)
     assert sums["loss"] == loss.detach()
-    assert prepare(problem, data, encoder, 5).cut == 0
-    assert prepare(problem, data, encoder, 4).cut == 1
+    assert prepare_rows(problem, data, encoder, 5).cut == 0
+    assert prepare_rows(problem, data, encoder, 4).cut == 1
 
 
 def test_entities_are_scored_by_seqeval():

@@ -228,10 +228,10 @@ def few(monkeypatch):
     """The server's files with as many rows as the tiny test files have."""
     tiny = {
         name: wanted._replace(rows=12 if name == "AX.tsv" else 20)
-        for name, wanted in submit.FILES.items()
+        for name, wanted in submit.SUBMISSION_FILES.items()
     }
-    monkeypatch.setattr(submit, "FILES", tiny)
-    monkeypatch.setattr(submitting, "FILES", tiny)
+    monkeypatch.setattr(submit, "SUBMISSION_FILES", tiny)
+    monkeypatch.setattr(submitting, "SUBMISSION_FILES", tiny)
 
 
 def submitted(folder) -> dict[str, list[str]]:
@@ -316,7 +316,7 @@ def test_the_words_submitted_are_those_of_the_training_files(
     monkeypatch.setattr(submitting, "outputs", perfect)
     glue_submit(GlueSubmit(results=everything, data=glue_folder, out=tmp_path / "files"))
     found = submitted(tmp_path / "files")
-    assert found.keys() == submit.FILES.keys()
+    assert found.keys() == submit.SUBMISSION_FILES.keys()
     for name in CLASSES:
         bad, good = WORDS.get(name, ("0", "1"))
         for file in TASKS[name].submitted:

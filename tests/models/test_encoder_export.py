@@ -8,7 +8,7 @@ import transformers
 from tests.models.tiny import VOCABULARY, tiny_recipe, tiny_tokenizer
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from electrify.models.export import encoder_alone, encoder_folder, export
+from electrify.models.export import encoder_alone, encoder_folder, export_networks
 from electrify.models.pair import build_masked_lm, build_pair
 from electrify.recipes.schema import Sharing
 
@@ -35,7 +35,7 @@ def exported(tmp_path_factory):
         }
         out = tmp_path_factory.mktemp("export") / architecture
         cards = dict.fromkeys(networks, "---\n---\n")
-        export(networks, cards, tiny_tokenizer(), out, {}, longest=64)
+        export_networks(networks, cards, tiny_tokenizer(), out, {}, longest=64)
         return encoder_folder(out), pair.discriminator.eval()
 
     return made
@@ -105,7 +105,9 @@ def test_the_encoder_of_a_baseline_and_of_disentangled_embeddings(role, tmp_path
         network = build_pair(recipe, VOCABULARY).discriminator
     table = network.get_input_embeddings()
     networks = {role: network, "encoder": encoder_alone(network)}
-    export(networks, dict.fromkeys(networks, ""), tiny_tokenizer(), tmp_path, {}, longest=64)
+    export_networks(
+        networks, dict.fromkeys(networks, ""), tiny_tokenizer(), tmp_path, {}, longest=64
+    )
     assert network.get_input_embeddings() is table
     encoder = AutoModel.from_pretrained(encoder_folder(tmp_path))
     assert torch.equal(encoder.get_input_embeddings().weight, table.weight)

@@ -13,8 +13,13 @@ from tests.models.tiny import VOCABULARY, tiny_recipe
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from electrify.errors import UserError
-from electrify.models.export import export, in_evaluation, plain_tables, probe
-from electrify.models.export import outputs as outputs_of
+from electrify.models.export import (
+    export_networks,
+    in_evaluation,
+    network_outputs,
+    plain_tables,
+    probe_ids,
+)
 from electrify.models.pair import build_masked_lm, build_pair
 from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
 from electrify.storage.commit import read_manifest, verify
@@ -42,14 +47,14 @@ def export_pair(recipe: Recipe, tokenizer: LoadedTokenizer, out: Path) -> dict:
             for parameter in network.parameters():
                 parameter += 0.02 * torch.randn_like(parameter)
     cards = dict.fromkeys(networks, "---\n---\n# a model\n")
-    export(networks, cards, tokenizer, out, {"of": "test"}, longest=64)
+    export_networks(networks, cards, tokenizer, out, {"of": "test"}, longest=64)
     return networks
 
 
 @torch.no_grad()
 def outputs(network, tokenizer: LoadedTokenizer) -> torch.Tensor:
     with plain_tables(network), in_evaluation(network):
-        return outputs_of(network, probe(tokenizer))
+        return network_outputs(network, probe_ids(tokenizer))
 
 
 FRESH_PROCESS = """
@@ -85,7 +90,7 @@ def test_a_fresh_process_without_us_gets_the_same_logits(architectures, tokenize
         for role in ROLES:
             expected.append((architecture, role, outputs(networks[role], tokenizer)))
             folders.append(str(tmp_path / architecture / role))
-    ids = json.dumps(probe(tokenizer).tolist())
+    ids = json.dumps(probe_ids(tokenizer).tolist())
     done = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, ids, *folders],
         capture_output=True,
@@ -127,7 +132,7 @@ def test_the_folder_is_whole_and_the_second_time_nothing_is_written(tokenizer, t
     export_pair(tiny_recipe("electra"), tokenizer, tmp_path / "out")
     assert (tmp_path / "out/discriminator/model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(UserError, match="other settings"):
-        export({}, {}, tokenizer, tmp_path / "out", {"of": "another run"}, 64)
+        export_networks({}, {}, tokenizer, tmp_path / "out", {"of": "another run"}, 64)
 
 
 def test_weights_that_do_not_reload_are_not_exported(tokenizer, tmp_path, monkeypatch):
@@ -145,7 +150,7 @@ def test_weights_that_do_not_reload_are_not_exported(tokenizer, tmp_path, monkey
     monkeypatch.setattr(kind, "save_pretrained", forgetful)
     networks, cards = {"discriminator": pair.discriminator}, {"discriminator": ""}
     with pytest.raises(UserError, match="does not survive export"):
-        export(networks, cards, tokenizer, tmp_path / "out", {}, 64)
+        export_networks(networks, cards, tokenizer, tmp_path / "out", {}, 64)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -177,7 +182,7 @@ def test_a_pair_goes_on_from_what_was_exported(architecture, tokenizer, tmp_path
 def test_a_masked_lm_can_become_a_pair_with_a_new_head(tokenizer, tmp_path):
     network, notes = build_masked_lm(tiny_recipe("bert"), VOCABULARY)
     assert notes == []
-    export({"model": network}, {"model": ""}, tokenizer, tmp_path, {}, 64)
+    export_networks({"model": network}, {"model": ""}, tokenizer, tmp_path, {}, 64)
     source = str(tmp_path / "model")
     recipe = Recipe(Discriminator("bert", init_from=source), Generator(init_from=source))
     pair = build_pair(recipe, VOCABULARY)

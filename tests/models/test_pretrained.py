@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoModelForTokenClassification, BertForToke
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import load_body, load_network, open_encoder
-from electrify.models.export import encoder_alone, export
+from electrify.models.export import encoder_alone, export_networks
 from electrify.models.pair import build_pair
 from electrify.models.pretrained import ALLOW_PICKLES, open_config, open_model, open_tokenizer
 
@@ -34,7 +34,9 @@ class EvilTokenizer(BertTokenizer): pass
 def good(tmp_path_factory):
     network = encoder_alone(build_pair(tiny_recipe("bert"), VOCABULARY).discriminator)
     out = tmp_path_factory.mktemp("export")
-    export({"encoder": network}, {"encoder": ""}, tiny_tokenizer(), out / "out", {}, longest=64)
+    export_networks(
+        {"encoder": network}, {"encoder": ""}, tiny_tokenizer(), out / "out", {}, longest=64
+    )
     return out / "out" / "encoder"
 
 

@@ -7,7 +7,7 @@ import pytest
 from electrify.objectives.bands import Sizes, sizes_of
 from electrify.objectives.mlm import MaskedLanguageModel
 from electrify.objectives.rtd import ReplacedTokenDetection
-from electrify.objectives.rtd_bands import ALARMS, OFFICIAL, base_rate_loss, verdict
+from electrify.objectives.rtd_bands import ALARMS, OFFICIAL_REFERENCE, base_rate_loss, verdict
 from electrify.recipes import schema
 from electrify.training.guard import REPEAT, Guard, GuardSettings
 
@@ -134,7 +134,7 @@ def test_low_recall_and_an_auc_of_one_half_are_normal_early():
         numbers(generator_loss=7.3, discriminator_loss=0.4, recall=0.0, precision=nan, auc=auc)
         for auc in rising
     ]
-    official = OFFICIAL.metrics | {"replaced_rate": 0.138}
+    official = OFFICIAL_REFERENCE.metrics | {"replaced_rate": 0.138}
     assert alarms([*plateau, *[official] * 50], SMALL, interval=100) == []
     slow = [numbers(discriminator_loss=0.4, recall=0.0, auc=0.5 + i * 0.004) for i in range(20)]
     assert alarms(slow) == [], "low at step 400, but on its way"

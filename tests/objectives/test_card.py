@@ -5,7 +5,12 @@ from dataclasses import fields, replace
 import pytest
 
 from electrify.objectives import card
-from electrify.objectives.card import NOT_COMPARED, WORDS, nearest_official, recipe_differences
+from electrify.objectives.card import (
+    DIFFERENCE_TEXTS,
+    NOT_COMPARED,
+    nearest_official,
+    recipe_differences,
+)
 from electrify.objectives.rtd import ReplacedTokenDetection
 from electrify.recipes.schema import Recipe, load, names
 
@@ -51,14 +56,14 @@ def other(name: str, recipe: Recipe) -> object:
 
 
 def test_every_field_has_words_or_a_reason_for_none():
-    assert WORDS.keys() | NOT_COMPARED | CONFIGS == FIELDS
+    assert DIFFERENCE_TEXTS.keys() | NOT_COMPARED | CONFIGS == FIELDS
 
 
-@pytest.mark.parametrize("size", card.OFFICIAL)
+@pytest.mark.parametrize("size", card.OFFICIAL_RECIPES)
 def test_an_official_recipe_has_no_difference(size):
     assert recipe_differences(card.official(size)) == []
     assert nearest_official(load(size)) == size
-    assert recipe_differences(load(size)) == [WORDS["objective.with_replacement"]]
+    assert recipe_differences(load(size)) == [DIFFERENCE_TEXTS["objective.with_replacement"]]
 
 
 @pytest.mark.parametrize("name", sorted(FIELDS - NOT_COMPARED))
@@ -75,7 +80,7 @@ def test_no_clipping_is_called_so():
 
 def test_a_field_without_words_is_named_with_both_values(monkeypatch):
     """As one that is added to the recipe later."""
-    monkeypatch.delitem(WORDS, "objective.temperature")
+    monkeypatch.delitem(DIFFERENCE_TEXTS, "objective.temperature")
     recipe = changed(card.official("electra-small"), "objective.temperature", 0.5)
     assert recipe_differences(recipe) == ["objective.temperature = 0.5 (officially 1.0)"]
 

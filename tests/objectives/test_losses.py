@@ -28,7 +28,7 @@ REPEATS = dict(np.load(FOLDER / "scatter_repeats.npz"))
 
 
 def probs(logits: torch.Tensor) -> torch.Tensor:
-    """As `masked_lm.predict` gives them: in float32, whatever the logits are in."""
+    """As `predict_slots` gives them: in float32, whatever the logits are in."""
     return torch.softmax(logits.float(), dim=-1)
 
 

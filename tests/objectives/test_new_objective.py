@@ -16,7 +16,7 @@ from electrify.models.inputs import call
 from electrify.models.pair import build_discriminator
 from electrify.objectives.bands import Alarm
 from electrify.objectives.masked_lm import EPSILON
-from electrify.objectives.objective import Metric, Objective, Role, share
+from electrify.objectives.objective import Metric, Objective, Role, fraction
 from electrify.objectives.rtd import corrupt, replaced_logits
 
 # --- the objective: tokens are replaced by random ones, and the network finds them
@@ -64,7 +64,7 @@ class NoiseDetection(Objective):
     @staticmethod
     def metrics(sums, batches=1):
         """Return the mean loss and the recall."""
-        recall = share(float(sums["found"]), float(sums["noise"]))
+        recall = fraction(float(sums["found"]), float(sums["noise"]))
         return {"noise_loss": float(sums["loss"]) / batches, "noise_recall": recall}
 
 

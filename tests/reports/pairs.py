@@ -8,11 +8,16 @@ from tests.training.conftest import RECIPE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from electrify import config
-from electrify.models.export import export
+from electrify.models.export import export_networks
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import Discriminator, Recipe, Run
-from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary, load, with_special_tokens
+from electrify.tokens.tokenizer import (
+    LoadedTokenizer,
+    from_vocabulary,
+    load_tokenizer,
+    with_special_tokens,
+)
 from electrify.training import checkpoint
 from electrify.training.data import vocabulary_of
 from electrify.training.folder import RunFolder
@@ -67,7 +72,7 @@ def export_pair(architecture: str, out: Path, longest: int = LONGEST) -> Path:
         for network in networks.values():
             for parameter in network.parameters():
                 parameter += 0.3 * torch.randn_like(parameter)
-    export(networks, dict.fromkeys(networks, "a model\n"), tokenizer, out, {}, longest)
+    export_networks(networks, dict.fromkeys(networks, "a model\n"), tokenizer, out, {}, longest)
     return out
 
 
@@ -76,7 +81,7 @@ def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
     toml = out.with_name(f"{out.name}.toml")
     text = RECIPE if kind == "rtd" else RECIPE.replace("[generator]\nwidth = 0.5\n", "")
     toml.write_text(f'{text}\n[objective]\nkind = "{kind}"\n')
-    recipe, tokenizer = config.read(Recipe, toml), load(shards / "tokenizer")
+    recipe, tokenizer = config.read_settings(Recipe, toml), load_tokenizer(shards / "tokenizer")
     objective = build_objective(recipe, vocabulary_of(tokenizer))
     torch.manual_seed(1)
     with torch.no_grad():

@@ -33,7 +33,7 @@ def odd_docs(tmp_path_factory):
 def odd_run(odd_docs):
     """A run on them."""
     folder = odd_docs.parent
-    tokenizers.save(bytes_pairs(), folder / "tokenizer", 32)
+    tokenizers.save_tokenizer(bytes_pairs(), folder / "tokenizer", 32)
     settings = Prepare(
         docs=(odd_docs,),
         tokenizer=str(folder / "tokenizer"),

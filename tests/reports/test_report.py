@@ -17,7 +17,7 @@ from electrify import cli
 from electrify.config import to_dict
 from electrify.errors import DamagedError, UserError
 from electrify.finetuning.glue.results import read_results
-from electrify.finetuning.glue.tables import shown
+from electrify.finetuning.glue.tables import glue_summary
 from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.results import Result, write_result
 from electrify.recipes import schema
@@ -393,7 +393,7 @@ def test_the_page_has_the_statistic_that_the_terminal_has(tmp_path, preset):
     page, _ = made(tmp_path, folder)
     said = f"dev, {'median' if preset == 'paper' else 'mean'} of 2 seeds"
     assert said in page.text
-    assert said in " ".join(shown(read_results(folder)).split())
+    assert said in " ".join(glue_summary(read_results(folder)).split())
     assert "95 %" not in page.text
 
 

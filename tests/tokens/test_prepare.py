@@ -48,7 +48,7 @@ def examples(folder: Path, split: str) -> list[tuple[list[int], list[int]]]:
 
 
 def text_tokens(folder: Path) -> np.ndarray:
-    special = tokenizer.load(folder / "tokenizer").special
+    special = tokenizer.load_tokenizer(folder / "tokenizer").special
     tokens = [t for split in SPLITS for ids, _ in examples(folder, split) for t in ids]
     return np.array([t for t in tokens if t not in (special.cls, special.sep)])
 
@@ -63,7 +63,7 @@ def test_any_number_of_workers_gives_the_same_bytes(docs, vocab, tmp_path, worke
 @pytest.mark.parametrize("layout", ["electra", "pairs", "packed"])
 def test_carry_loses_no_token_of_any_document(docs, vocab, tmp_path, layout):
     folder = made(docs, vocab, tmp_path / "s", layout=layout, length=32)
-    encoder = LineEncoder(tokenizer.load(vocab).backend)
+    encoder = LineEncoder(tokenizer.load_tokenizer(vocab).backend)
     texts = [document.text for document in read_parquet(row_groups(docs))]
     wanted = [token for text in texts for line in encoder.lines(text) for token in line]
     np.testing.assert_array_equal(np.sort(text_tokens(folder)), np.sort(wanted))
@@ -93,7 +93,7 @@ def test_no_example_spans_two_documents(tmp_path, layout, vocab):
     ]
     docs = write_documents(tmp_path / "docs", documents)
     folder = made(docs, path, tmp_path / "s", layout=layout, validation=0.2)
-    special = tokenizer.load(path).special
+    special = tokenizer.load_tokenizer(path).special
     for split in SPLITS:
         for ids, _ in examples(folder, split):
             assert len(set(ids) - {special.cls, special.sep}) == 1

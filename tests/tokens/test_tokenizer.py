@@ -72,21 +72,21 @@ def test_words_of_up_to_200_characters_are_cut_and_literal_specials_are_text():
 def test_casing_and_accents_follow_from_the_vocabulary(tmp_path, words, text, wanted):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*SPECIAL, *words]) + "\n", encoding="utf-8")
-    loaded = tokenizer.load(path)
+    loaded = tokenizer.load_tokenizer(path)
     assert loaded.backend.encode(text, add_special_tokens=False).tokens == wanted
 
 
 def test_special_ids_come_from_the_tokenizer(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("x\ny\n[MASK]\n[SEP]\n[UNK]\n[PAD]\n[CLS]\n")
-    special = tokenizer.load(path).special
+    special = tokenizer.load_tokenizer(path).special
     assert (special.pad, special.cls, special.sep, special.mask, special.unk) == (5, 6, 3, 2, 4)
 
 
 def test_a_saved_folder_loads_in_transformers_and_round_trips(tmp_path):
     loaded = from_vocabulary(GOLDEN["vocabulary"])
-    tokenizer.save(loaded, tmp_path / "t")
-    again = tokenizer.load(tmp_path / "t")
+    tokenizer.save_tokenizer(loaded, tmp_path / "t")
+    again = tokenizer.load_tokenizer(tmp_path / "t")
     assert again.fingerprint == loaded.fingerprint
     assert again.special == loaded.special
     theirs = AutoTokenizer.from_pretrained(tmp_path / "t")
@@ -102,7 +102,7 @@ def test_roberta_names_are_found(tmp_path):
     from tokenizers import models
 
     Tokenizer(models.WordLevel(words, unk_token="<unk>")).save(str(tmp_path / "tokenizer.json"))
-    assert tokenizer.load(tmp_path).special == tokenizer.SpecialIds(1, 0, 2, 4, 3)
+    assert tokenizer.load_tokenizer(tmp_path).special == tokenizer.SpecialIds(1, 0, 2, 4, 3)
 
 
 @pytest.mark.parametrize(
@@ -117,16 +117,16 @@ def test_a_bad_vocabulary_is_refused(tmp_path, content, what):
     path = tmp_path / "vocab.txt"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=what):
-        tokenizer.load(path)
+        tokenizer.load_tokenizer(path)
 
 
 def test_a_folder_without_tokenizer_and_an_unknown_name_are_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="no tokenizer in"):
-        tokenizer.load(tmp_path)
+        tokenizer.load_tokenizer(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in (tmp_path / "missing", "nobody/nothing"):
         with pytest.raises(UserError, match="no tokenizer at"):
-            tokenizer.load(name)
+            tokenizer.load_tokenizer(name)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UserError, match="not a tokenizer"):
-        tokenizer.load(tmp_path)
+        tokenizer.load_tokenizer(tmp_path)

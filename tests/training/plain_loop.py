@@ -32,7 +32,7 @@ class Plain:
     def __init__(self, recipe: Recipe, shards: Path) -> None:
         objective, run = recipe.objective, recipe.run
         self.recipe = recipe
-        self.tokenizer = tokenizers.load(shards / "tokenizer")
+        self.tokenizer = tokenizers.load_tokenizer(shards / "tokenizer")
         self.data = shards
         special = self.tokenizer.special
         vocabulary = Vocabulary(

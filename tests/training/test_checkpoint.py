@@ -29,7 +29,7 @@ def test_what_is_written_is_read_again(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     found = checkpoint.newest(tmp_path, silent)
     assert found is not None
-    again = checkpoint.load(found)
+    again = checkpoint.read_checkpoint(found)
     assert again.step == 7
     assert torch.equal(again.model["w"], taken(7).model["w"])
     assert torch.equal(again.optimizer["w|exp_avg"], taken(7).optimizer["w|exp_avg"])

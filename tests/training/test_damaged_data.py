@@ -69,7 +69,7 @@ def test_ids_outside_the_vocabulary_are_refused(train, tmp_path):
 
 def test_another_tokenizer_than_that_of_the_shards_is_refused(train, tmp_path):
     words = [*tokenizer.OUR_NAMES.values(), "ka", "##ta"]
-    tokenizer.save(tokenizer.from_vocabulary(words), tmp_path / "data" / "tokenizer")
+    tokenizer.save_tokenizer(tokenizer.from_vocabulary(words), tmp_path / "data" / "tokenizer")
     assert "tokenizer.json" in train()
     restated(tmp_path / "data", "tokenizer/tokenizer.json")
     restated(tmp_path / "data", "tokenizer/tokenizer_config.json")

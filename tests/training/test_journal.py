@@ -6,7 +6,7 @@ import math
 import pytest
 
 from electrify.errors import DamagedError
-from electrify.training.journal import Journal, read, seconds_trained
+from electrify.training.journal import Journal, read_metrics, seconds_trained
 
 
 def loss_at(step: int) -> float:
@@ -47,9 +47,9 @@ def test_going_back_forgets_what_came_after(tmp_path):
     journal = Journal(tmp_path, 0)
     record(journal, range(1, 9))
     journal.on_rewind(5)
-    assert [entry["step"] for entry in read(tmp_path)] == [1, 2, 3, 3, 4, 5]
+    assert [entry["step"] for entry in read_metrics(tmp_path)] == [1, 2, 3, 3, 4, 5]
     record(journal, range(6, 8))
-    assert [entry["step"] for entry in read(tmp_path)] == [1, 2, 3, 3, 4, 5, 6, 6, 7]
+    assert [entry["step"] for entry in read_metrics(tmp_path)] == [1, 2, 3, 3, 4, 5, 6, 6, 7]
     journal.close()
 
 
@@ -58,7 +58,7 @@ def test_a_new_run_begins_with_nothing(tmp_path):
     record(journal, range(1, 4))
     journal.close()
     Journal(tmp_path, 0).close()
-    assert read(tmp_path) == []
+    assert read_metrics(tmp_path) == []
 
 
 def test_floats_come_back_the_same_and_lines_are_valid_json(tmp_path):
@@ -67,7 +67,7 @@ def test_floats_come_back_the_same_and_lines_are_valid_json(tmp_path):
     journal.record(1, "train", {str(n): number for n, number in enumerate(numbers)})
     journal.record(2, "train", {"loss": math.nan, "norm": math.inf})
 
-    back = read(tmp_path)  # while the run goes on: nothing waits in a buffer
+    back = read_metrics(tmp_path)  # while the run goes on: nothing waits in a buffer
     assert [back[0][str(n)].hex() for n in range(5)] == [number.hex() for number in numbers]
     assert back[1] == {"step": 2, "split": "train", "loss": None, "norm": None}
 
@@ -87,7 +87,7 @@ def test_damage_in_the_middle_is_not_passed_over(tmp_path, line):
 
 
 def test_reading_a_run_without_metrics(tmp_path):
-    assert read(tmp_path) == []
+    assert read_metrics(tmp_path) == []
 
 
 def test_the_time_of_a_run_is_that_of_its_steps(tmp_path):

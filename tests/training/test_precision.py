@@ -8,7 +8,7 @@ import torch
 from electrify.planning import hardware
 from electrify.training import precision
 from electrify.training.engine import Engine
-from electrify.training.precision import choose, chosen
+from electrify.training.precision import choose_precision, chosen
 
 NATIVE = {"float32": 100e9, "bf16": 190e9, "fp16": 1e9}
 EMULATED = {"float32": 70e9, "bf16": 1.6e9, "fp16": 1.4e9}
@@ -49,7 +49,7 @@ def test_a_slow_precision_is_named_and_others_are_not():
 def test_it_takes_a_moment_and_leaves_the_threads_alone():
     before, begin = torch.get_num_threads(), time.process_time()
     state = torch.get_rng_state()
-    choice = choose("auto", "cpu")
+    choice = choose_precision("auto", "cpu")
     assert torch.equal(torch.get_rng_state(), state)
     assert time.process_time() - begin < 5  # about 0.05 s, 0.15 s where bfloat16 is emulated
     assert torch.get_num_threads() == before
@@ -61,13 +61,13 @@ def test_the_best_of_several_rounds_counts(monkeypatch):
     """A moment of other work on the machine does not decide."""
     measured = iter([1e9, 70e9, 2e9, 1e9, 1e9, 80e9, 1e9, 1e9])  # bf16 and float32 in turns
     monkeypatch.setattr(precision, "matmul_speed", lambda *what: next(measured))
-    reason = choose("auto", "cpu").reason
+    reason = choose_precision("auto", "cpu").reason
     assert reason == "auto: float32 matmuls run at 80 GFLOP/s a thread, bfloat16 at 2"
     assert next(measured, None) is None
 
 
 def test_devices_that_cannot_be_measured_train_in_float32():
-    assert choose("auto", "mps").precision == "float32"
+    assert choose_precision("auto", "mps").precision == "float32"
 
 
 def test_an_engine_trains_in_what_was_chosen(monkeypatch):

@@ -126,8 +126,8 @@ def test_what_moves_no_weight_may_change(unbroken, nursery, recipe, shards, tmp_
     command = ("pretrain", recipe, "--data", shards, "--out", out)
     changed = ("--run.save-every", 9, "--run.log-every", 5, "--workers", 0, "--micro-batch", 8)
     assert nursery.run(*command, *changed, log=tmp_path / "log") == 0
-    mine = checkpoint.load(checkpoint.stored(out / "checkpoints")[0])
-    theirs = checkpoint.load(checkpoint.stored(unbroken / "checkpoints")[0])
+    mine = checkpoint.read_checkpoint(checkpoint.stored(out / "checkpoints")[0])
+    theirs = checkpoint.read_checkpoint(checkpoint.stored(unbroken / "checkpoints")[0])
     assert all((mine.model[name] == theirs.model[name]).all() for name in theirs.model)
 
 
@@ -370,7 +370,7 @@ def test_checkpointed_activations_give_the_same_weights(nursery, recipe, shards,
         command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / name)
         assert nursery.run(*command, "--run.steps", 8, *flags, log=tmp_path / "log") == 0
     plain, twice = (
-        checkpoint.load(checkpoint.stored(tmp_path / name / "checkpoints")[0]).model
+        checkpoint.read_checkpoint(checkpoint.stored(tmp_path / name / "checkpoints")[0]).model
         for name in ("plain", "twice")
     )
     for name, tensor in plain.items():
@@ -443,7 +443,7 @@ def test_bad_steps_are_skipped_then_left_out_after_going_back(nursery, recipe, s
     before = BAD_FROM.format("range(12, 16)")
     assert nursery.run(*command, log=log, before=before) == 0, log.read_text()
     assert "going back to the last checkpoint" in log.read_text()
-    state = checkpoint.load(checkpoint.stored(run / "checkpoints")[0]).state
+    state = checkpoint.read_checkpoint(checkpoint.stored(run / "checkpoints")[0]).state
     assert state["guard"]["left_out"] == [12, 13, 14, 15]
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(steps)
@@ -461,7 +461,7 @@ def test_bad_steps_that_stay_bad_stop_the_run(nursery, recipe, shards, tmp_path)
 def is_finite(run: Path) -> dict[int, bool]:
     """Whether all weights are numbers, by the step of the checkpoint."""
     return {
-        one.step: all(t.isfinite().all() for t in checkpoint.load(one).model.values())
+        one.step: all(t.isfinite().all() for t in checkpoint.read_checkpoint(one).model.values())
         for one in checkpoint.stored(run / "checkpoints")
     }
 
@@ -494,7 +494,7 @@ def test_weights_that_only_the_last_update_spoils_are_not_saved(nursery, recipe,
     command = ("pretrain", recipe, "--data", shards, "--out", run)
     assert nursery.run(*command, log=log, before=LAST_UPDATE_DIVERGES) == 0, log.read_text()
     assert "step 59: the weights are not finite" in log.read_text()
-    state = checkpoint.load(checkpoint.stored(run / "checkpoints")[0]).state
+    state = checkpoint.read_checkpoint(checkpoint.stored(run / "checkpoints")[0]).state
     assert (state["step"], state["guard"]["left_out"]) == (60, [59])
     assert all(is_finite(run).values())
 

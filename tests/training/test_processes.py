@@ -69,7 +69,9 @@ def losses(run: Path) -> dict[tuple[str, int], float]:
 
 
 def same_weights(one: Path, other: Path, tolerance: float) -> None:
-    mine, theirs = (checkpoint.load(checkpoint.stored(r / "checkpoints")[0]) for r in (one, other))
+    mine, theirs = (
+        checkpoint.read_checkpoint(checkpoint.stored(r / "checkpoints")[0]) for r in (one, other)
+    )
     assert mine.step == theirs.step == STEPS
     for name, tensor in theirs.model.items():
         torch.testing.assert_close(mine.model[name], tensor, rtol=0, atol=tolerance, msg=name)
@@ -265,7 +267,7 @@ def test_a_bad_gradient_on_one_process_moves_no_weights_on_any(
     log = run.with_suffix(".log").read_text()
     assert code == 0, log
     assert "step 5: norm is nan" in log
-    last = checkpoint.load(checkpoint.stored(run / "checkpoints")[0])
+    last = checkpoint.read_checkpoint(checkpoint.stored(run / "checkpoints")[0])
     assert all(tensor.isfinite().all() for tensor in last.model.values())
     assert last.state["guard"]["bad"] == [5]
 
@@ -324,7 +326,9 @@ def test_a_signal_saves_one_step_on_all_and_the_run_ends_the_same(
     assert pretrain(4, recipe, shards, run, *LONGER) == 0
     # Not to the bit: in its first step a group of processes adds gradients in another order.
     assert losses(run) == pytest.approx(losses(four), rel=1e-5)
-    last = [checkpoint.load(checkpoint.stored(r / "checkpoints")[0]) for r in (run, four)]
+    last = [
+        checkpoint.read_checkpoint(checkpoint.stored(r / "checkpoints")[0]) for r in (run, four)
+    ]
     for name, tensor in last[1].model.items():
         torch.testing.assert_close(last[0].model[name], tensor, rtol=0, atol=1e-4, msg=name)
 

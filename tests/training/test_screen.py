@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from electrify.training import screen
-from electrify.training.screen import Screen, Sight, as_text
+from electrify.training.screen import Screen, Sight, progress_line
 
 
 def test_a_line_leaves_out_what_is_not_known():
-    assert as_text(Sight(1, 10, {"loss": 10.4321})) == "step 1/10  loss 10.4"
-    assert as_text(Sight(1, 10, {}, memory=12.34e9)) == "step 1/10  12.3 GB"
-    assert as_text(Sight(1, 10, {"loss": math.nan}, share_of_peak=0.0)) == (
+    assert progress_line(Sight(1, 10, {"loss": 10.4321})) == "step 1/10  loss 10.4"
+    assert progress_line(Sight(1, 10, {}, memory=12.34e9)) == "step 1/10  12.3 GB"
+    assert progress_line(Sight(1, 10, {"loss": math.nan}, share_of_peak=0.0)) == (
         "step 1/10  loss nan  0% of peak"
     )
 

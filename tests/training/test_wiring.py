@@ -22,13 +22,13 @@ from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
 from electrify.batches.keyed_random import key_of
 from electrify.batches.loader import Batch
-from electrify.batches.masking import choose, hide
+from electrify.batches.masking import choose_slots, mask_tokens
 from electrify.errors import UserError
 from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import (
     Discriminator,
     Generator,
-    Objective,
+    ObjectiveSettings,
     Optimizer,
     Recipe,
     Run,
@@ -60,7 +60,7 @@ BASE = Recipe(
     Discriminator(config=SIZES),
     Generator(width=0.5),
     Sharing(),
-    Objective(
+    ObjectiveSettings(
         mask_rate=0.25,
         shown_as_mask=0.7,
         generator_weight=2.0,
@@ -179,7 +179,7 @@ def train(recipe: Recipe, shards: Path, out: Path, **options: Any) -> Trained:
         lines[line.pop("split")].append(line)
     return Trained(
         out,
-        {one.step: checkpoint.load(one).model for one in found},
+        {one.step: checkpoint.read_checkpoint(one).model for one in found},
         lines,
         [(one.step, (one.folder / "keep").exists()) for one in found],
     )
@@ -337,10 +337,11 @@ def test_the_seed_reaches_order_masks_samples_and_dropout(shards, tmp_path, monk
     # On the same rows, which positions are masked and which of them show [MASK].
     rows_B, some = np.arange(6), np.ones((6, 32), dtype=bool)
     masking = masking_of(BASE)
-    slots = [choose(some, np.full(6, 32), masking, (seed, 0), rows_B) for seed in (3, 4)]
+    slots = [choose_slots(some, np.full(6, 32), masking, (seed, 0), rows_B) for seed in (3, 4)]
     assert not np.array_equal(slots[0].positions_BN, slots[1].positions_BN)
     hidden = [
-        hide(np.zeros((6, 32), int), slots[0], 1, masking, (seed, 0), rows_B) for seed in (3, 4)
+        mask_tokens(np.zeros((6, 32), int), slots[0], 1, masking, (seed, 0), rows_B)
+        for seed in (3, 4)
     ]
     assert not np.array_equal(*hidden)
     seeds: list[int] = []
@@ -397,7 +398,7 @@ def test_an_export_is_the_checkpoint_it_names(base, exported, tmp_path):
             }
             assert saved
             assert gap({name: weights[name] for name in saved}, saved) == 0
-            assert tokenizers.load(folder / role).vocab_size == weights[TABLE].shape[0]
+            assert tokenizers.load_tokenizer(folder / role).vocab_size == weights[TABLE].shape[0]
             (line,) = [one for one in base.lines["validation"] if one["step"] == step]
             assert f"| {line['generator_loss']:.4f} |" in (folder / role / "README.md").read_text()
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from electrify.batches.batch import Batch
 from electrify.batches.keyed_random import key_of, uniforms
-from electrify.batches.masking import Flags, Ids, Masking, choose, hide
+from electrify.batches.masking import Flags, Ids, Masking, choose_slots, mask_tokens
 from electrify.batches.order import examples_at
 from electrify.errors import UserError
 from electrify.tokens.store import Shards
@@ -95,11 +95,11 @@ def masked_batch(
     attention_BL = (np.arange(ids_BL.shape[1]) < lengths_B[:, None]).astype(np.int64)
     candidates_BL = ~np.isin(ids_BL, [special.cls, special.sep, special.mask])
     candidates_BL &= attention_BL.astype(bool)
-    slots = choose(candidates_BL, lengths_B, masking, key, rows_B, begins_BL)
+    slots = choose_slots(candidates_BL, lengths_B, masking, key, rows_B, begins_BL)
     seed, step = key
     return Batch(
         ids_BL,
-        hide(ids_BL, slots, special.mask, masking, key, rows_B),
+        mask_tokens(ids_BL, slots, special.mask, masking, key, rows_B),
         attention_BL,
         types_BL,
         slots.positions_BN,

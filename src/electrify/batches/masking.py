@@ -56,7 +56,7 @@ def slots_to_use(real_tokens_B: Ids, rate: float, most: int) -> Ids:
     return np.asarray(np.clip(wanted_B, 1, most))
 
 
-def choose(
+def choose_slots(
     candidates_BL: Flags,
     real_tokens_B: Ids,
     masking: Masking,
@@ -106,7 +106,7 @@ def _whole_words(where: Ids, begins_word_L: Flags, scores_L: NDArray[np.float64]
     return np.array(chosen or where[:1].tolist(), dtype=np.int64)
 
 
-def hide(
+def mask_tokens(
     ids_BL: Ids, slots: Slots, mask_id: int, masking: Masking, key: tuple[int, int], rows_B: Ids
 ) -> Ids:
     """The ids with [MASK] in most of the slots; each slot decides for itself."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from electrify.batches.keyed_random import key_of, squares32
 
-ROUNDS = 6
+FEISTEL_ROUNDS = 6
 
 
 def examples_at(numbers: NDArray[np.int64], total: int, seed: int) -> NDArray[np.int64]:
@@ -27,7 +27,7 @@ def examples_at(numbers: NDArray[np.int64], total: int, seed: int) -> NDArray[np
 def permuted(places: NDArray[np.int64], total: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """The image of some places under the epoch's permutation of 0 … total - 1."""
     half = max(1, (max(1, total - 1).bit_length() + 1) // 2)
-    keys = [key_of(seed, f"order {round_}", epoch) for round_ in range(ROUNDS)]
+    keys = [key_of(seed, f"order {round_}", epoch) for round_ in range(FEISTEL_ROUNDS)]
     values = places.astype(np.uint64)
     outside = np.ones(len(values), dtype=bool)
     # The network permutes the next power of four; walking on from what is too large stays a

@@ -235,13 +235,13 @@ def stored_result(problem: Problem, folder: Path) -> Result | None:
     return read_result(path)
 
 
-FILES = "files"
+TO_PUBLISH = "files"
 """The folder of a run with what a build publishes of it."""
 
 
 def publish(out: Path, folder: Path) -> list[dict[str, Any]]:
     """Commit the files of a run to a build; returns their entries for its manifest."""
-    staged = folder / FILES
+    staged = folder / TO_PUBLISH
     files = sorted(path for path in staged.rglob("*") if path.is_file())
     entries = []
     for path in files:

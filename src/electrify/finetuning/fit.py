@@ -29,7 +29,7 @@ from electrify.training.engine import Engine
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.layers import layer_scale
 from electrify.training.loop import resume, train
-from electrify.training.observer import StderrWarnings, Values, warn
+from electrify.training.observer import MetricValues, StderrWarnings, warn
 from electrify.training.optim import build_optimizer
 from electrify.training.saving import newest_checkpoint
 from electrify.training.schedule import factor
@@ -139,7 +139,7 @@ class Losses(StderrWarnings):
     def __init__(self, steps: int, told: Callable[[int, int, float], None]) -> None:
         self.steps, self.told, self.last = steps, told, float("nan")
 
-    def on_log(self, split: str, step: int, metrics: Values, timings: Values) -> None:
+    def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
         """Take the mean loss since the last line."""
         self.last = metrics["loss"]
         self.told(step, self.steps, self.last)

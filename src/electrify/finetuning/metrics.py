@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from electrify.errors import UserError
 
-Metric = Literal["mcc", "accuracy", "f1", "pearson", "spearman"]
+MetricName = Literal["mcc", "accuracy", "f1", "pearson", "spearman"]
 
 
 def scores(
-    title: str, metrics: Sequence[Metric], predictions: ArrayLike, labels: ArrayLike
+    title: str, metrics: Sequence[MetricName], predictions: ArrayLike, labels: ArrayLike
 ) -> dict[str, float]:
     """Some metrics, as fractions, of predicted against true class numbers or scores."""
     predictions, labels = np.asarray(predictions), np.asarray(labels)
@@ -83,7 +83,7 @@ def _ranks(values: NDArray[np.generic]) -> NDArray[np.float64]:
     return ranks
 
 
-METRICS: dict[Metric, Callable[[NDArray[np.generic], NDArray[np.generic]], float]] = {
+METRICS: dict[MetricName, Callable[[NDArray[np.generic], NDArray[np.generic]], float]] = {
     "mcc": mcc,
     "accuracy": accuracy,
     "f1": f1,

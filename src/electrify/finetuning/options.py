@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from electrify.config import AcceptsTextPaths
-from electrify.training.layers import Kind as LayerKind
+from electrify.training.layers import LayerDecayKind
 
 PresetName = Literal["paper", "official-code", "seed-003", "seed-004"]
 HeadKind = Literal["official", "own"]
@@ -29,7 +29,7 @@ class Fit:
     """Examples an update."""
     layer_decay: float = 0.8
     """What the rate is multiplied by from each layer to the one below; 1: the same for all."""
-    layers: LayerKind = "intended"
+    layers: LayerDecayKind = "intended"
     """Exponents of the layer decay: as intended, or official, with the slip in ELECTRA's code."""
     optimizer: Literal["electra-adam", "adamw"] = "electra-adam"
     """electra-adam: no bias correction, as officially."""

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-NOTHING = "–"
+DASH = "–"
 
 
 class Cell(NamedTuple):
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
         """For people."""
         if isinstance(self.content, str):
             return self.content
-        return NOTHING if math.isnan(self.content) else _tenths(self.content)
+        return DASH if math.isnan(self.content) else _tenths(self.content)
 
     @property
     def bounds(self) -> str:
@@ -189,7 +189,7 @@ def comma_separated(table: Table) -> str:
 
 def _number(value: str | float) -> str:
     if isinstance(value, str):
-        return "" if value == NOTHING else value
+        return "" if value == DASH else value
     return "" if math.isnan(value) else f"{value:.3f}"
 
 

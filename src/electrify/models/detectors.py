@@ -6,7 +6,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from transformers.models.electra import ElectraForPreTraining
 
 from electrify.errors import UserError
-from electrify.models.pair import LABELS
+from electrify.models.pair import REPLACED_LABELS
 from electrify.models.pretrained import open_model
 
 
@@ -28,10 +28,12 @@ def _kind_of(source: str, config: Any) -> tuple[Any, list[str]]:
     if "ElectraForPreTraining" in saved:
         return ElectraForPreTraining, []
     if any(name.endswith("ForTokenClassification") for name in saved) and len(labels) == len(
-        LABELS
+        REPLACED_LABELS
     ):
         return AutoModelForTokenClassification, (
-            [] if labels == LABELS else [f'takes its second label, "{labels[1]}", for "replaced"']
+            []
+            if labels == REPLACED_LABELS
+            else [f'takes its second label, "{labels[1]}", for "replaced"']
         )
     raise UserError(
         f"{source} does not tell replaced tokens from original ones",

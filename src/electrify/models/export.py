@@ -27,12 +27,12 @@ from electrify.storage.commit import read_manifest
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 
-ENCODER = "encoder"
-TOLERANCE = 1e-5
+ENCODER_ROLE = "encoder"
+EXPORT_TOLERANCE = 1e-5
 PROBE_LENGTH = 16
 
 
-def export(
+def export_networks(
     networks: Mapping[str, Any],
     cards: Mapping[str, str],
     tokenizer: LoadedTokenizer,
@@ -54,7 +54,7 @@ def export(
         for path in sorted(staged.iterdir()):
             files.append(committed_file(out, f"{role}/{path.name}", path.replace))
         files.append(committed_file(out, f"{role}/README.md", partial(_write_text, cards[role])))
-        files += tokenizers.save(
+        files += tokenizers.save_tokenizer(
             tokenizer, out / role, longest, out, token_types=takes_token_types(network)
         )
     return build.finish({"files": files})
@@ -75,9 +75,9 @@ def encoder_alone(network: Any) -> Any:
 
 def encoder_folder(exported: Path) -> Path:
     """Return the folder of an export to fine-tune from; exports of before have no `encoder`."""
-    roles = (ENCODER, "discriminator", "model")
+    roles = (ENCODER_ROLE, "discriminator", "model")
     found = (exported / role for role in roles if (exported / role / "config.json").is_file())
-    return next(found, exported / ENCODER)
+    return next(found, exported / ENCODER_ROLE)
 
 
 def _write_text(text: str, path: Path) -> None:
@@ -125,10 +125,12 @@ def own_tensors(network: Any) -> dict[str, Tensor]:
 
 def _check_reload(network: Any, folder: Path, tokenizer: LoadedTokenizer) -> None:
     again = type(network).from_pretrained(folder, dtype=torch.float32).eval()
-    probe_BL = probe(tokenizer)
+    probe_BL = probe_ids(tokenizer)
     with torch.no_grad():
-        difference = (outputs(again, probe_BL) - outputs(network, probe_BL)).abs().max()
-    if not difference <= TOLERANCE:
+        difference = (
+            (network_outputs(again, probe_BL) - network_outputs(network, probe_BL)).abs().max()
+        )
+    if not difference <= EXPORT_TOLERANCE:
         raise UserError(
             f"{network.config.model_type} does not survive export",
             got=f"outputs differ by {float(difference):.2g} after from_pretrained",
@@ -136,7 +138,7 @@ def _check_reload(network: Any, folder: Path, tokenizer: LoadedTokenizer) -> Non
         )
 
 
-def probe(tokenizer: LoadedTokenizer) -> Tensor:
+def probe_ids(tokenizer: LoadedTokenizer) -> Tensor:
     """A row of tokens of any vocabulary, to compare two networks on."""
     ids_L = torch.arange(PROBE_LENGTH) * 7919 % tokenizer.vocab_size
     ids_L[0], ids_L[-1] = tokenizer.special.cls, tokenizer.special.sep
@@ -144,7 +146,7 @@ def probe(tokenizer: LoadedTokenizer) -> Tensor:
     return ids_L.unsqueeze(0)
 
 
-def outputs(network: nn.Module, ids_BL: Tensor) -> Tensor:
+def network_outputs(network: nn.Module, ids_BL: Tensor) -> Tensor:
     """Return a network's logits, or the last hidden states of an encoder, on the CPU."""
     ids_BL = ids_BL.to(next(network.parameters()).device)
     output: Tensor = network(input_ids=ids_BL, attention_mask=torch.ones_like(ids_BL))[0]

@@ -6,7 +6,7 @@ and the last layer of every head. Biases are 0, LayerNorms 1 and 0.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from electrify.errors import UserError
 from electrify.models.sharing import PROJECTIONS
 
-Kind = Literal["official", "huggingface"]
 SIGMA = 0.02
 # The last layers of discriminator and fine-tuning heads.
 LAST_LAYERS = ("discriminator_predictions.dense_prediction", "classifier", "score")

@@ -11,7 +11,7 @@ from typing import Any
 from electrify.config import shown
 from electrify.errors import UserError
 from electrify.recipes.ranges import Range
-from electrify.recipes.schema import Value
+from electrify.recipes.schema import FieldValue
 
 # By reason: fields that the rest of the code depends on, so a recipe cannot set them.
 FIXED = {
@@ -52,10 +52,10 @@ FLOATS = {
     r"theta": Range(0, 1e12, above=True),
     r"": Range(-1e12, 1e12),
 }
-FROM_TOKENIZER = re.compile("_token_id$|^vocab_size$")
+TOKENIZER_FIELD_PATTERN = re.compile("_token_id$|^vocab_size$")
 
 
-def check_names(fields: Mapping[str, Value], role: str) -> None:
+def check_names(fields: Mapping[str, FieldValue], role: str) -> None:
     """Refuse fields that are not a recipe's to set."""
     for reason, names in FIXED.items():
         for name in sorted(names & fields.keys()):
@@ -73,7 +73,7 @@ def check_values(fields: Mapping[str, Any], default: Any, role: str) -> None:
     """
     for name, value in fields.items():
         usual = getattr(default, name, None)
-        if name.startswith("_") or FROM_TOKENIZER.search(name) or isinstance(usual, bool):
+        if name.startswith("_") or TOKENIZER_FIELD_PATTERN.search(name) or isinstance(usual, bool):
             continue
         allowed = _range_of(name, value, usual)
         if allowed is not None and value != usual and value not in allowed:

@@ -26,7 +26,7 @@ from electrify.models.released import (
     released_fields,
 )
 from electrify.models.sharing import share, tie_output, unequal_tables
-from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Value
+from electrify.recipes.schema import Discriminator, FieldValue, Generator, Recipe, Run
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # hundreds a second, of its own loading and saving
 
@@ -57,7 +57,7 @@ UNDECLARED = {
 # Where from_pretrained sets the row of a padding id to 0, whatever was learned: they get none.
 RESETS_PADDING = {"funnel"}
 FEED_FORWARD = ("intermediate_size", "hidden_dim", "d_inner", "ffn_dim")
-LABELS = {0: "original", 1: "replaced"}
+REPLACED_LABELS = {0: "original", 1: "replaced"}
 
 
 class Vocabulary(NamedTuple):
@@ -101,8 +101,8 @@ def build_discriminator(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, li
     kind: Any = ElectraForPreTraining
     if settings.model_type != "electra":
         kind = AutoModelForTokenClassification
-        settings.num_labels, settings.id2label = len(LABELS), LABELS
-        settings.label2id = {label: number for number, label in LABELS.items()}
+        settings.num_labels, settings.id2label = len(REPLACED_LABELS), REPLACED_LABELS
+        settings.label2id = {label: number for number, label in REPLACED_LABELS.items()}
     return _network(kind, settings, recipe.discriminator, recipe.run, recipe.run.seed)
 
 
@@ -185,7 +185,7 @@ _SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers")
 
 
 def _config(
-    architecture: str, fields: Mapping[str, Value], vocabulary: Vocabulary, role: str
+    architecture: str, fields: Mapping[str, FieldValue], vocabulary: Vocabulary, role: str
 ) -> Any:
     if architecture not in ARCHITECTURES:
         known = dict.fromkeys(ARCHITECTURES)

@@ -6,13 +6,15 @@ from typing import Any
 
 from electrify.errors import UserError
 from electrify.models.pretrained import open_config, open_model
-from electrify.recipes.schema import Value
+from electrify.recipes.schema import FieldValue
 
 HEADS = ("classifier", "score", "discriminator_predictions", "lm_head", "cls", "predictions")
 """What a released body may lack, because it was trained for something else."""
 
 
-def released_config(source: str, architecture: str, fields: Mapping[str, Value], role: str) -> Any:
+def released_config(
+    source: str, architecture: str, fields: Mapping[str, FieldValue], role: str
+) -> Any:
     """The configuration of a released model, with the fields of the recipe in place of its own."""
     try:
         config = open_config(source)

@@ -55,7 +55,7 @@ def sizes_of(recipe: Recipe, vocab_size: int) -> Sizes:
     )
 
 
-class Reading(NamedTuple):
+class Reference(NamedTuple):
     """What somebody's run showed."""
 
     step: int

@@ -14,7 +14,7 @@ from electrify import __version__, config
 from electrify.objectives.objective import Objective
 from electrify.recipes.schema import OBJECTIVES, Recipe, load
 
-ENCODER = (
+ENCODER_SUMMARY = (
     "the pre-trained backbone without a head, to fine-tune: every class of transformers for this "
     "architecture loads it and adds a new head"
 )
@@ -35,7 +35,7 @@ class Facts(NamedTuple):
 def card(role: str, network: Any, facts: Facts) -> str:
     """A README.md for the folder of a network."""
     name, roles = type(network).__name__, facts.objective.roles
-    says = roles[role].says if role in roles else ENCODER
+    says = roles[role].says if role in roles else ENCODER_SUMMARY
     return "\n".join(
         [
             "---",
@@ -126,7 +126,7 @@ def _data(shards: Mapping[str, Any]) -> list[str]:
 
 
 # The official sizes; a run is compared with the one that it is nearest to.
-OFFICIAL = ("electra-small", "electra-small-plus", "electra-base", "electra-large")
+OFFICIAL_RECIPES = ("electra-small", "electra-small-plus", "electra-base", "electra-large")
 # Fields that change nothing of what is learned, but for chance.
 NOT_COMPARED = {
     f"run.{name}"
@@ -136,7 +136,7 @@ NOT_COMPARED = {
     )
 }
 # What a difference means, with our value and the official one.
-WORDS = {
+DIFFERENCE_TEXTS = {
     "discriminator.architecture": "the architecture is {ours} (officially {official})",
     "discriminator.init_from": "the discriminator starts from released weights ({ours})",
     "generator.architecture": "the generator's architecture is {ours}",
@@ -217,7 +217,7 @@ def nearest_official(recipe: Recipe) -> str:
         found = _differences(recipe, official(name))
         return sum(one.startswith("discriminator.") or one == "run.length" for one in found)
 
-    return min(OFFICIAL, key=unlike)
+    return min(OFFICIAL_RECIPES, key=unlike)
 
 
 def official(name: str) -> Recipe:
@@ -256,14 +256,14 @@ def _settings(recipe: Recipe) -> dict[str, Any]:
                 found[name] = value
     if recipe.discriminator.architecture == "electra" and not recipe.discriminator.init_from:
         defaults = CONFIG_MAPPING["electra"]()
-        sizes = {key for name in OFFICIAL for key in load(name).discriminator.config}
+        sizes = {key for name in OFFICIAL_RECIPES for key in load(name).discriminator.config}
         for key in sorted(sizes):
             found.setdefault(f"discriminator.config.{key}", getattr(defaults, key))
     return found
 
 
 def _in_words(name: str, ours: Any, theirs: Any) -> str:
-    words = WORDS.get(name, f"{name} = {{ours}} (officially {{official}})")
+    words = DIFFERENCE_TEXTS.get(name, f"{name} = {{ours}} (officially {{official}})")
     if name == "objective.kind":
         ours = OBJECTIVES[ours].title
     if ours == 0:

@@ -5,7 +5,7 @@
 import torch
 from torch import Tensor
 
-from electrify.objectives.objective import Sums, share
+from electrify.objectives.objective import Sums, fraction
 
 BINS = 500  # of the discriminator's probabilities, for the area under the curve
 
@@ -33,10 +33,10 @@ def detection_metrics(sums: Sums) -> dict[str, float]:
     number = {name: float(value) for name, value in sums.items() if value.ndim == 0}
     threshold, false_alarm_rate = threshold_at_rate(sums["replaced_bins"], sums["original_bins"])
     return {
-        "replaced_rate": share(number["replaced"], number["tokens"]),
-        "accuracy": share(number["discriminator_correct"], number["tokens"]),
-        "precision": share(number["found"], number["said_replaced"]),
-        "recall": share(number["found"], number["replaced"]),
+        "replaced_rate": fraction(number["replaced"], number["tokens"]),
+        "accuracy": fraction(number["discriminator_correct"], number["tokens"]),
+        "precision": fraction(number["found"], number["said_replaced"]),
+        "recall": fraction(number["found"], number["replaced"]),
         "auc": area_under_curve(sums["replaced_bins"], sums["original_bins"]),
         "threshold": threshold,
         "false_alarm_rate": false_alarm_rate,
@@ -50,7 +50,7 @@ def threshold_at_rate(replaced_K: Tensor, original_K: Tensor) -> tuple[float, fl
     """
     flagged_K = (replaced_K + original_K).flip(0).cumsum(0).flip(0)  # from each bin upwards
     best = int((flagged_K - replaced_K.sum()).abs().argmin())
-    alarms = share(float(original_K[best:].sum()), float(original_K.sum()))
+    alarms = fraction(float(original_K[best:].sum()), float(original_K.sum()))
     return (best / BINS, alarms) if float(replaced_K.sum()) else (float("nan"), float("nan"))
 
 
@@ -59,4 +59,4 @@ def area_under_curve(replaced_K: Tensor, original_K: Tensor) -> float:
     replaced_K, original_K = replaced_K.double(), original_K.double()
     below_K = original_K.cumsum(0) - original_K
     pairs = float(replaced_K.sum() * original_K.sum())
-    return share(float((replaced_K * (below_K + original_K / 2)).sum()), pairs)
+    return fraction(float((replaced_K * (below_K + original_K / 2)).sum()), pairs)

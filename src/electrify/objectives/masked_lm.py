@@ -29,7 +29,7 @@ class Prediction(NamedTuple):
         return ((self.probs_MV.argmax(dim=-1) == self.original_M) * self.weights_M).sum()
 
 
-def predict(model: nn.Module, batch: Batch[Tensor], totals: Totals) -> Prediction:
+def predict_slots(model: nn.Module, batch: Batch[Tensor], totals: Totals) -> Prediction:
     """Run a model's head on the slots alone; the loss is in float32."""
     length = batch.ids_BL.shape[1]
     rows_M = flat_rows(batch.positions_BN, length)

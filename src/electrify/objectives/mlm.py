@@ -15,8 +15,8 @@ from electrify.objectives.bands import (
     learns_nothing,
     masked_lm_reading,
 )
-from electrify.objectives.masked_lm import predict
-from electrify.objectives.objective import Metric, Objective, Role, Sums, share
+from electrify.objectives.masked_lm import predict_slots
+from electrify.objectives.objective import Metric, Objective, Role, Sums, fraction
 from electrify.recipes.schema import Recipe
 
 
@@ -58,7 +58,7 @@ class MaskedLanguageModel(Objective):
 
     def forward(self, batch: Batch[Tensor], totals: Totals) -> tuple[Tensor, Sums]:
         """Return these rows' share of the loss, and their sums for the metrics."""
-        prediction = predict(self.model, batch, totals)
+        prediction = predict_slots(self.model, batch, totals)
         return prediction.loss, {
             "mlm_loss": prediction.loss.detach(),
             "slots": prediction.weights_M.sum(),
@@ -70,7 +70,7 @@ class MaskedLanguageModel(Objective):
         """Return the mean loss and the accuracy."""
         return {
             "mlm_loss": float(sums["mlm_loss"]) / batches,
-            "mlm_accuracy": share(float(sums["mlm_correct"]), float(sums["slots"])),
+            "mlm_accuracy": fraction(float(sums["mlm_correct"]), float(sums["slots"])),
         }
 
     @classmethod

@@ -18,7 +18,7 @@ from electrify.batches.batch import Batch, Totals
 from electrify.models.fast import enable_fast_path
 from electrify.models.initialise import start_at_counts
 from electrify.models.pair import Vocabulary
-from electrify.objectives.bands import Alarm, Metrics, Reading, Sizes
+from electrify.objectives.bands import Alarm, Metrics, Reference, Sizes
 from electrify.recipes.schema import OBJECTIVES, Recipe
 
 Sums = dict[str, Tensor]
@@ -89,7 +89,7 @@ class Objective(nn.Module, ABC):
         return ", ".join(values)
 
     @classmethod
-    def reference(cls, sizes: Sizes) -> Reading | None:
+    def reference(cls, sizes: Sizes) -> Reference | None:
         """Return what somebody's run of the same sizes showed, if that is known."""
         return None
 
@@ -133,6 +133,6 @@ def build_objective(recipe: Recipe, vocabulary: Vocabulary, fast: bool = True) -
     return objective
 
 
-def share(part: float, whole: float) -> float:
+def fraction(part: float, whole: float) -> float:
     """Return a fraction; not a number of nothing."""
     return part / whole if whole else float("nan")

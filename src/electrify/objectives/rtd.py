@@ -18,10 +18,10 @@ from electrify.models.inputs import call
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.sharing import broken_ties
 from electrify.objectives import rtd_bands, sampling
-from electrify.objectives.bands import Metrics, Reading, Sizes, chance_level, frequency_band
+from electrify.objectives.bands import Metrics, Reference, Sizes, chance_level, frequency_band
 from electrify.objectives.detection import detection_metrics, detection_sums
-from electrify.objectives.masked_lm import EPSILON, predict
-from electrify.objectives.objective import Metric, Objective, Role, Sums, share
+from electrify.objectives.masked_lm import EPSILON, predict_slots
+from electrify.objectives.objective import Metric, Objective, Role, Sums, fraction
 from electrify.recipes.schema import Recipe
 
 DETECTION = ("threshold", "replaced_rate", "false_alarm_rate")
@@ -112,7 +112,7 @@ class ReplacedTokenDetection(Objective):
         `noise_MV` samples by Gumbel-max as the official code does; without it each slot is sampled
         by its uniform number.
         """
-        prediction = predict(self.generator, batch, totals)
+        prediction = predict_slots(self.generator, batch, totals)
         probs_MV = sampling.adjusted(
             prediction.probs_MV,
             self.weights.temperature,
@@ -147,7 +147,7 @@ class ReplacedTokenDetection(Objective):
         """Return the mean losses and the rates of some batches."""
         found = {
             "generator_loss": float(sums["generator_loss"]) / batches,
-            "generator_accuracy": share(float(sums["generator_correct"]), float(sums["slots"])),
+            "generator_accuracy": fraction(float(sums["generator_correct"]), float(sums["slots"])),
             "discriminator_loss": float(sums["discriminator_loss"]) / batches,
         }
         return found | detection_metrics(sums)
@@ -158,7 +158,7 @@ class ReplacedTokenDetection(Objective):
         return rtd_bands.verdict(sizes, step, metrics)
 
     @classmethod
-    def reference(cls, sizes: Sizes) -> Reading | None:
+    def reference(cls, sizes: Sizes) -> Reference | None:
         """Return what a run of the official code showed, if these sizes are like its."""
         return rtd_bands.reference(sizes)
 

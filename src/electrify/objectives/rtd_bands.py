@@ -8,7 +8,7 @@ from math import log
 from electrify.objectives.bands import (
     Alarm,
     Metrics,
-    Reading,
+    Reference,
     Seen,
     Sizes,
     learns_nothing,
@@ -21,7 +21,7 @@ EARLY_AUC = 0.8
 
 # google-research/electra issue 81: evaluated by the official code; its settings are not stated, and
 # its losses fit those that the code has by default, ELECTRA-small's.
-OFFICIAL = Reading(
+OFFICIAL_REFERENCE = Reference(
     5_000,
     {
         "generator_loss": 7.134,
@@ -34,7 +34,7 @@ OFFICIAL = Reading(
     },
 )
 NEAR = 1.25  # a reading says something about steps up to this factor away
-LABELS = {
+_LABELS = {
     "generator_loss": ("generator loss", ".2f"),
     "discriminator_loss": ("discriminator loss", ".3f"),
     "auc": ("AUC", ".2f"),
@@ -79,18 +79,18 @@ def verdict(sizes: Sizes, step: int, metrics: Metrics) -> str:
 def _against_reference(sizes: Sizes, step: int, metrics: Metrics) -> str:
     if unlike := _unlike_official(sizes):
         return f"no reference for {unlike}"
-    if not OFFICIAL.step / NEAR <= step <= OFFICIAL.step * NEAR:
-        return f"no reference at step {step:,}, only at {OFFICIAL.step:,}"
+    if not OFFICIAL_REFERENCE.step / NEAR <= step <= OFFICIAL_REFERENCE.step * NEAR:
+        return f"no reference at step {step:,}, only at {OFFICIAL_REFERENCE.step:,}"
     pairs = [
-        f"{label} {metrics[name]:{form}} ({OFFICIAL.metrics[name]:{form}})"
-        for name, (label, form) in LABELS.items()
+        f"{label} {metrics[name]:{form}} ({OFFICIAL_REFERENCE.metrics[name]:{form}})"
+        for name, (label, form) in _LABELS.items()
     ]
-    return f"reference at step {OFFICIAL.step:,} in brackets: {', '.join(pairs)}"
+    return f"reference at step {OFFICIAL_REFERENCE.step:,} in brackets: {', '.join(pairs)}"
 
 
-def reference(sizes: Sizes) -> Reading | None:
+def reference(sizes: Sizes) -> Reference | None:
     """The one public reading, if a run of these sizes may stand beside it."""
-    return None if _unlike_official(sizes) else OFFICIAL
+    return None if _unlike_official(sizes) else OFFICIAL_REFERENCE
 
 
 def _unlike_official(sizes: Sizes) -> str:

@@ -8,7 +8,7 @@ from electrify.objectives.objective import Objective
 from electrify.planning import memory
 from electrify.planning.flops import INEXACT, flops_per_step, paper_flops_per_step
 from electrify.planning.hardware import Hardware
-from electrify.planning.memory import FLOAT, STATE, Precision
+from electrify.planning.memory import FLOAT, OPTIMIZER_STATE, Precision
 from electrify.planning.sketch import parts_of, shape_of, sketch, trained
 from electrify.recipes.schema import Recipe
 
@@ -42,7 +42,7 @@ def costs(
         "run": {name: each * run.steps for name, each in step.items()},
         "memory": {name: _memory(recipe, objective, hardware, name, sizes) for name in PRECISIONS},
         "disk": {
-            "checkpoint": (FLOAT + STATE) * parameters["trained"],
+            "checkpoint": (FLOAT + OPTIMIZER_STATE) * parameters["trained"],
             "model": FLOAT * parameters[objective.main]["all"],
         },
         "seconds": {

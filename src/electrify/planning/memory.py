@@ -9,7 +9,7 @@ Precision = Literal["float32", "mixed"]
 """mixed: autocast to bfloat16 or float16, with weights, gradients and state in float32."""
 
 FLOAT, HALF = 4, 2
-STATE = 2 * FLOAT  # mean and square of every gradient; muon keeps less
+OPTIMIZER_STATE = 2 * FLOAT  # mean and square of every gradient; muon keeps less
 # What a masked-LM head holds at once of each logit in float32: itself, its probability (which
 # becomes its gradient), that to sample by at other temperatures than 1, and a padded copy of that.
 COPIES_OF_LOGITS = 4
@@ -18,7 +18,7 @@ PER_PAIR = 4
 # On top of what matrices read and write: what is kept between them, dropout masks, buffers that
 # come and go, gaps. With it, processes grew by 0.98 (ELECTRA-small), 1.08 (ModernBERT-small) and
 # 1.38 (ALECTRA-small, whose GELU is made of small steps) of the estimate, on a CPU in float32.
-MARGIN = 2.0
+MEMORY_MARGIN = 2.0
 # Normalisations stay in float32: saved tensors were 0.50 (ALBERT), 0.55 (ModernBERT) and 0.64
 # (ELECTRA, BERT) of those without autocast. Our attention stays in float32 on a processor, which
 # makes it 0.59, 0.62 and 0.79 there; the number below is for devices that one plans for.
@@ -48,7 +48,7 @@ def values_kept(network: Any, length: int) -> float:
 
 def activations(network: Any, length: int, slots: int | None, precision: Precision) -> float:
     """Bytes that one example needs; `slots` are those of a masked-LM head, if it is one."""
-    body = values_kept(network, length) * MARGIN * (MIXED if precision == "mixed" else 1)
+    body = values_kept(network, length) * MEMORY_MARGIN * (MIXED if precision == "mixed" else 1)
     logits = COPIES_OF_LOGITS * network.config.vocab_size * slots if slots else 0
     return FLOAT * (body + logits)
 
@@ -69,6 +69,6 @@ def memory(parameters: int, one_example: float, micro_batch: int, precision: Pre
     return Memory(
         FLOAT * parameters + copies,
         FLOAT * parameters,
-        STATE * parameters,
+        OPTIMIZER_STATE * parameters,
         round(one_example * micro_batch),
     )

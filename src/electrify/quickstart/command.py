@@ -239,15 +239,15 @@ def _planned(settings: Quickstart, begin: float, measured: Callable[[], Cost]) -
 
 def untrained(some: schema.Recipe, tokenizer: Path, out: Path) -> Path:
     """A recipe's discriminator with its starting weights, as a folder for transformers."""
-    from electrify.models.export import export
+    from electrify.models.export import export_networks
     from electrify.objectives.objective import build_objective
     from electrify.training.data import vocabulary_of
 
-    loaded = tokenizers.load(tokenizer)
+    loaded = tokenizers.load_tokenizer(tokenizer)
     network = build_objective(some, vocabulary_of(loaded)).networks["discriminator"]
     card = {"discriminator": "# Random weights, to compare with\n"}
     identity = {"tokenizer": loaded.backend.to_str(), "recipe": to_dict(some)}
-    export({"discriminator": network}, card, loaded, out, identity, some.run.length)
+    export_networks({"discriminator": network}, card, loaded, out, identity, some.run.length)
     return out / "discriminator"
 
 

@@ -42,9 +42,9 @@ OBJECTIVES = {
     ),
 }
 
-Value = bool | int | float | str
+FieldValue = bool | int | float | str
 # Which fields there are the architecture says, so `with_config_flags` reads their flags, not tyro.
-Fields = Annotated[dict[str, Value], tyro.conf.Suppress]
+Fields = Annotated[dict[str, FieldValue], tyro.conf.Suppress]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Sharing:
 
 
 @dataclass(frozen=True)
-class Objective:
+class ObjectiveSettings:
     """What is learned."""
 
     kind: Annotated[str, tyro.conf.arg(metavar="{rtd,mlm}")] = "rtd"
@@ -174,7 +174,7 @@ class Recipe:
     discriminator: Discriminator = field(default_factory=Discriminator)
     generator: Generator = field(default_factory=Generator)
     sharing: Sharing = field(default_factory=Sharing)
-    objective: Objective = field(default_factory=Objective)
+    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     optimizer: Optimizer = field(default_factory=Optimizer)
     run: Run = field(default_factory=Run)
 
@@ -216,7 +216,7 @@ def path_of(name: str) -> Path:
 
 def load(name: str) -> Recipe:
     """A recipe of the package by name, or one's own by path."""
-    return config.read(Recipe, path_of(name))
+    return config.read_settings(Recipe, path_of(name))
 
 
 def override(recipe: Recipe, changes: Mapping[str, Any], others: Sequence[str] = ()) -> Recipe:
@@ -286,7 +286,7 @@ def with_config_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe,
     return recipe, others
 
 
-def _value(text: str) -> Value:
+def _value(text: str) -> FieldValue:
     """A number or truth value where the text is one, else the text."""
     try:
         value = json.loads(text.lower() if text in ("True", "False") else text)
@@ -312,7 +312,7 @@ def check(recipe: Recipe) -> None:
                 )
     for role in ("discriminator", "generator"):
         fields_set = getattr(recipe, role).config
-        for name in sorted(FROM_TOKENIZER & fields_set.keys()):
+        for name in sorted(TOKENIZER_FIELDS & fields_set.keys()):
             raise UserError(
                 f"{role}.config.{name} comes from the tokenizer",
                 got=f"{fields_set[name]}",
@@ -354,6 +354,6 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-FROM_TOKENIZER = {"vocab_size"} | {
+TOKENIZER_FIELDS = {"vocab_size"} | {
     f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep", "mask")
 }

@@ -9,13 +9,13 @@ from electrify.reports import plots
 from electrify.reports.curves import MOST_DOTS, in_words
 from electrify.reports.page import Html, Key, Section, figure, grid, name, paragraph, table, text
 from electrify.reports.plots import DASHES, SERIES, Line, short
-from electrify.reports.run import HELD_OUT, TRAIN, Run
+from electrify.reports.run import TRAIN_SPLIT, VALIDATION_SPLIT, RunRecord
 from electrify.reports.run_section import number
 from electrify.storage.commit import flat
 from electrify.training.folder import FREE
 
 
-def comparison(runs: Sequence[Run]) -> Section:
+def comparison_section(runs: Sequence[RunRecord]) -> Section:
     """Headline numbers, curves over each other, and where the recipes differ."""
     figures = [drawn for n, m in _metrics(runs).items() if (drawn := _together(runs, n, m))]
     parts = [_headlines(runs), *([grid(figures)] if figures else []), *_notes(runs)]
@@ -23,10 +23,10 @@ def comparison(runs: Sequence[Run]) -> Section:
     return Section(text("Comparison"), parts, "comparison")
 
 
-def _headlines(runs: Sequence[Run]) -> Html:
+def _headlines(runs: Sequence[RunRecord]) -> Html:
     rows = []
     for run in runs:
-        latest = run.last(HELD_OUT) or {}
+        latest = run.last(VALIDATION_SPLIT) or {}
         rows.append(
             [
                 name(run.name),
@@ -44,17 +44,17 @@ def _headlines(runs: Sequence[Run]) -> Html:
     return table(caption, [text(title) for title in titles], rows, left=(0, 1))
 
 
-def _metrics(runs: Sequence[Run]) -> dict[str, Metric]:
+def _metrics(runs: Sequence[RunRecord]) -> dict[str, Metric]:
     """Return the metrics that any of the runs draws."""
     shown = (item for run in runs for item in run.objective.shown.items())
     return {name: look for name, look in shown if look.curve}
 
 
-def _together(runs: Sequence[Run], metric: str, look: Metric) -> Html | None:
+def _together(runs: Sequence[RunRecord], metric: str, look: Metric) -> Html | None:
     """One metric of all runs, on training text and, stronger, on held-out text."""
     lines, keys, said = [], [], [f"{look.curve} over steps."]
     for place, run in enumerate(runs):
-        train, held_out = (run.series(split, metric) for split in (TRAIN, HELD_OUT))
+        train, held_out = (run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT))
         if not train.steps and not held_out.steps:
             continue
         dashes = DASHES[place % len(DASHES)]
@@ -70,7 +70,7 @@ def _together(runs: Sequence[Run], metric: str, look: Metric) -> Html | None:
     return figure(text(look.curve), svg, " ".join(filter(None, said)), keys)
 
 
-def _notes(runs: Sequence[Run]) -> list[Html]:
+def _notes(runs: Sequence[RunRecord]) -> list[Html]:
     said = ["Thin lines are on training text, thick ones with dots on held-out text."]
     if len({run.sizes.vocab_size for run in runs}) > 1:
         said.append("Vocabularies differ, so generator losses are not of the same thing.")
@@ -79,7 +79,7 @@ def _notes(runs: Sequence[Run]) -> list[Html]:
     return [paragraph(text(" ".join(said)))]
 
 
-def _recipes(runs: Sequence[Run]) -> list[Html]:
+def _recipes(runs: Sequence[RunRecord]) -> list[Html]:
     """The fields that move weights and in which the recipes differ."""
     fields = [flat(to_dict(run.recipe)) for run in runs]
     names = sorted({name for one in fields for name in one})

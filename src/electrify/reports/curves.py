@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from electrify.reports import plots
 from electrify.reports.page import Html, Key, figure, text
 from electrify.reports.plots import Band, Level, Line, Point
-from electrify.reports.run import HELD_OUT, TRAIN, Run, Series
+from electrify.reports.run import TRAIN_SPLIT, VALIDATION_SPLIT, RunRecord, Series
 
 MOST_DOTS = 40  # on a line; more would hide it
 
 
-def drawn(run: Run, metric: str, key: str) -> Html | None:
+def drawn(run: RunRecord, metric: str, key: str) -> Html | None:
     """Draw a metric on the training and the validation set; None if it was never measured."""
     look = run.objective.shown[metric]
-    train, held_out = (run.series(split, metric) for split in (TRAIN, HELD_OUT))
+    train, held_out = (run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT))
     lines = [
         Line(train.steps, train.values, 0, faint=bool(held_out.steps)),
         Line(held_out.steps, held_out.values, 1, dots=len(held_out.steps) <= MOST_DOTS),
@@ -40,7 +40,7 @@ def drawn(run: Run, metric: str, key: str) -> Html | None:
     return figure(text(look.curve), svg, " ".join(filter(None, said)), keys)
 
 
-def _points(run: Run, metric: str) -> list[Point]:
+def _points(run: RunRecord, metric: str) -> list[Point]:
     """The public reading, where the run is like it and has come that far."""
     reading = run.objective.reference(run.sizes)
     if reading is None or metric not in reading.metrics or run.step < reading.step:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from electrify.batches.batch import Batch
 from electrify.batches.keyed_random import key_of, uniforms
-from electrify.batches.masking import Masking, choose, hide
+from electrify.batches.masking import Masking, choose_slots, mask_tokens
 from electrify.errors import UserError
 from electrify.objectives.rtd import corrupt as put_in
 from electrify.reports.examples import CorruptedExample, examples, held_out
@@ -292,8 +292,8 @@ def _with_slots(pair: LoadedPair, inputs: Batch[Tensor], rate: float, seed: int)
     candidates_BL = ~np.isin(ids_BL, [special.cls, special.sep, special.mask])
     masking = Masking(rate, pair.longest, shown_as_mask=1.0)
     lengths_B = np.array([candidates_BL.sum()])
-    slots = choose(candidates_BL, lengths_B, masking, key, row_B)
-    masked_BL = hide(ids_BL, slots, special.mask, masking, key, row_B)
+    slots = choose_slots(candidates_BL, lengths_B, masking, key, row_B)
+    masked_BL = mask_tokens(ids_BL, slots, special.mask, masking, key, row_B)
     used = int(slots.weights_BN.sum())
     uniforms_BN = uniforms(key_of(seed, "sample"), row_B, used)
     return inputs._replace(

@@ -11,7 +11,7 @@ from typing import NamedTuple, NewType
 from electrify import __version__
 
 Html = NewType("Html", str)
-NOTHING = Html("–")
+EMPTY_CELL = Html("–")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """What the page may do: show itself. Browsers fetch nothing and run nothing for it."""

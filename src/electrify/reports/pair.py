@@ -14,7 +14,7 @@ from electrify.finetuning.encoder import Encoder, open_encoder
 from electrify.models.detectors import open_discriminator, open_masked_lm
 from electrify.models.inputs import Framed, call
 from electrify.objectives import sampling
-from electrify.objectives.masked_lm import predict
+from electrify.objectives.masked_lm import predict_slots
 from electrify.objectives.rtd import Weights, replaced_logits, weights_of
 from electrify.reports.threshold import Threshold, of_metrics, of_run
 from electrify.storage.commit import sha256_of
@@ -49,7 +49,7 @@ def sampled(
 
     Some released networks have more outputs than their tokenizer has tokens; those are not drawn.
     """
-    said = predict(generator, inputs, inputs.totals())
+    said = predict_slots(generator, inputs, inputs.totals())
     probs_MV = sampling.adjusted(
         said.probs_MV[:, :vocab_size],
         weights.temperature,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from electrify.config import check_least
 from electrify.errors import UserError
-from electrify.reports.comparison import comparison
+from electrify.reports.comparison import comparison_section
 from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
 from electrify.reports.heat import Token, counts, examples_of_run, heat_html
 from electrify.reports.options import Report
 from electrify.reports.page import Html, Section, asset, document, joined, name, paragraph, text
-from electrify.reports.run import Run, read_run
+from electrify.reports.run import RunRecord, read_run
 from electrify.reports.run_section import run_section, state
 from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
 from electrify.storage.commit import committed
@@ -68,14 +68,14 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _page(
-    runs: Sequence[Run], results: Sequence[GlueFolder], tuned: Sequence[Tuned], count: int
+    runs: Sequence[RunRecord], results: Sequence[GlueFolder], tuned: Sequence[Tuned], count: int
 ) -> bytes:
     sections = [
         run_section(run, f"run-{number}", _examples(run, count))
         for number, run in enumerate(runs, 1)
     ]
     if len(runs) > 1:
-        sections.insert(0, comparison(runs))
+        sections.insert(0, comparison_section(runs))
     if results:
         sections += glue_sections(results)
     if tuned:
@@ -108,11 +108,11 @@ def _counted(runs: int, results: int, tuned: int) -> Html:
     return text(", ".join(said[:-1]) + " and " * (len(said) > 1) + said[-1])
 
 
-def _states(runs: Sequence[Run]) -> Html:
+def _states(runs: Sequence[RunRecord]) -> Html:
     return joined(paragraph(Html(f"{name(run.name)} {state(run)}"), "tight") for run in runs)
 
 
-def _examples(run: Run, count: int) -> list[Html]:
+def _examples(run: RunRecord, count: int) -> list[Html]:
     """Heat maps, or why there are none; nothing if none are asked for or can be."""
     if not count or "discriminator" not in run.objective.roles:
         return []

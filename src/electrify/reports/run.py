@@ -16,11 +16,11 @@ from electrify.reports.provenance import Source, read_source
 from electrify.storage.commit import checked_manifest
 from electrify.training import checkpoint
 from electrify.training.folder import RunFolder
-from electrify.training.journal import METRICS, TIMING, records_in
+from electrify.training.journal import METRICS_FILE, TIMING_FILE, records_in
 
 Records = list[dict[str, Any]]
 
-TRAIN, HELD_OUT = "train", "validation"
+TRAIN_SPLIT, VALIDATION_SPLIT = "train", "validation"
 
 
 class Series(NamedTuple):
@@ -30,7 +30,7 @@ class Series(NamedTuple):
     values: list[float]
 
 
-class Run(NamedTuple):
+class RunRecord(NamedTuple):
     """All that is shown of a run."""
 
     name: str
@@ -110,7 +110,7 @@ class Run(NamedTuple):
     @property
     def latest(self) -> dict[str, float]:
         """The newest metrics that are numbers, on the validation set where there are some."""
-        newest = self.last(HELD_OUT) or self.last(TRAIN) or {}
+        newest = self.last(VALIDATION_SPLIT) or self.last(TRAIN_SPLIT) or {}
         return {n: v for n, v in newest.items() if n not in ("step", "split") and v is not None}
 
 
@@ -119,16 +119,16 @@ def _series(records: Records, metric: str) -> Series:
     return Series([step for step, _ in found], [value for _, value in found])
 
 
-def read_run(folder: Path, name: str) -> Run:
+def read_run(folder: Path, name: str) -> RunRecord:
     """A run's folder, which may be trained in at this moment."""
     kept = RunFolder(folder)
     sources = [read_source(folder, "run.json")[1]]
-    metrics, timing = (_journal(folder, file, sources) for file in (METRICS, TIMING))
+    metrics, timing = (_journal(folder, file, sources) for file in (METRICS_FILE, TIMING_FILE))
     saved, parameters = _newest_checkpoint(folder, sources)
     about = kept.about
     try:
         state = _data_state(folder)
-        run = Run(
+        run = RunRecord(
             name, folder, about, kept.recipe, metrics, timing, saved, parameters, state, sources
         )
         _check(run)
@@ -141,7 +141,7 @@ def read_run(folder: Path, name: str) -> Run:
     return run
 
 
-def _check(run: Run) -> None:
+def _check(run: RunRecord) -> None:
     """Read once all that is shown later, so that damage is found before anything is written."""
     if not all(isinstance(record["split"], str) for record in run.metrics):
         raise TypeError("a split without a name")

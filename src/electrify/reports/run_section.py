@@ -7,7 +7,7 @@ from electrify.config import to_toml
 from electrify.recipes.schema import OBJECTIVES
 from electrify.reports import curves
 from electrify.reports.page import (
-    NOTHING,
+    EMPTY_CELL,
     Html,
     Section,
     Tile,
@@ -23,12 +23,12 @@ from electrify.reports.page import (
 )
 from electrify.reports.plots import short
 from electrify.reports.provenance import sources_table
-from electrify.reports.run import COUNTS, HELD_OUT, TRAIN, Run
+from electrify.reports.run import COUNTS, TRAIN_SPLIT, VALIDATION_SPLIT, RunRecord
 
 MOST_ROWS = 24  # of the table of measurements
 
 
-def run_section(run: Run, key: str, examples: list[Html]) -> Section:
+def run_section(run: RunRecord, key: str, examples: list[Html]) -> Section:
     """Everything about a run; `examples` are heat maps, or why there are none."""
     parts: list[Html | Section] = [
         headline(run),
@@ -42,7 +42,7 @@ def run_section(run: Run, key: str, examples: list[Html]) -> Section:
 
 def number(value: float | None, form: str) -> Html:
     """A measured number, or a dash where there is none."""
-    return NOTHING if value is None or math.isnan(value) else text(f"{value:{form}}")
+    return EMPTY_CELL if value is None or math.isnan(value) else text(f"{value:{form}}")
 
 
 def capitalised(label: str) -> str:
@@ -54,7 +54,7 @@ def capitalised(label: str) -> str:
     return label[:1].upper() + label[1:]
 
 
-def state(run: Run) -> Html:
+def state(run: RunRecord) -> Html:
     """Whether the run is over."""
     if run.finished:
         return Html('<span class="state">finished</span>')
@@ -64,9 +64,9 @@ def state(run: Run) -> Html:
     )
 
 
-def headline(run: Run) -> Html:
+def headline(run: RunRecord) -> Html:
     """The numbers one asks for first."""
-    latest = run.last(HELD_OUT) or {}
+    latest = run.last(VALIDATION_SPLIT) or {}
     when = text(f"held-out, step {latest['step']:,}" if latest else "not measured on held-out text")
     body, maker = run.recipe.discriminator, run.recipe.generator
     pair = f"generator: {maker.width:g} × width, {maker.depth:g} × depth"
@@ -77,7 +77,7 @@ def headline(run: Run) -> Html:
         Tile("Architecture", text(body.architecture), text(pair if has_generator else "")),
         Tile(
             "Parameters",
-            NOTHING if run.parameters is None else text(short(run.parameters)),
+            EMPTY_CELL if run.parameters is None else text(short(run.parameters)),
             text("no checkpoint yet" if run.parameters is None else f"{run.parameters:,} together"),
         ),
         Tile("Steps", text(f"{run.step:,}"), text(f"of {run.steps:,} ({share:.0f} %)")),
@@ -92,33 +92,33 @@ def headline(run: Run) -> Html:
     return tiles([*rows, Tile("Tokens a second", number(run.usual_speed, ",.0f"), speed)])
 
 
-def _tokens(run: Run) -> Html:
-    return NOTHING if math.isnan(run.tokens_seen) else text(short(run.tokens_seen))
+def _tokens(run: RunRecord) -> Html:
+    return EMPTY_CELL if math.isnan(run.tokens_seen) else text(short(run.tokens_seen))
 
 
-def _curves(run: Run, key: str) -> list[Html]:
+def _curves(run: RunRecord, key: str) -> list[Html]:
     drawn = [curves.drawn(run, n, key) for n, look in run.objective.shown.items() if look.curve]
     drawn += [
-        curves.simple("Learning rate", run.series(TRAIN, "learning_rate"), f"{key}-rate"),
+        curves.simple("Learning rate", run.series(TRAIN_SPLIT, "learning_rate"), f"{key}-rate"),
         curves.simple("Tokens a second", run.speed, f"{key}-speed"),
     ]
     found = [one for one in drawn if one]
     if not found:
         return [paragraph(text("Nothing was measured yet."))]
     parts = [grid(found)]
-    if (latest := run.last(HELD_OUT)) and not latest.keys().isdisjoint(run.objective.shown):
+    if (latest := run.last(VALIDATION_SPLIT)) and not latest.keys().isdisjoint(run.objective.shown):
         numbers = {n: math.nan if v is None else v for n, v in latest.items() if n != "split"}
         said = run.objective.reading(run.sizes, latest["step"], numbers)
         parts.append(paragraph(text(f"On held-out text at step {latest['step']:,}: {said}.")))
     return [*parts, *_measurements(run)]
 
 
-def _measurements(run: Run) -> list[Html]:
-    split = HELD_OUT if run.last(HELD_OUT) else TRAIN
+def _measurements(run: RunRecord) -> list[Html]:
+    split = VALIDATION_SPLIT if run.last(VALIDATION_SPLIT) else TRAIN_SPLIT
     records = [record for record in run.metrics if record["split"] == split]
     shown = _thinned(records)
     known = {n: m for n, m in run.objective.shown.items() if any(n in record for record in shown)}
-    words = "held-out" if split == HELD_OUT else "training"
+    words = "held-out" if split == VALIDATION_SPLIT else "training"
     caption = f"{len(shown)} of {len(records)} measurements on {words} text"
     rows = [
         [text(f"{r['step']:,}"), *(number(r.get(n), look.form) for n, look in known.items())]
@@ -134,7 +134,7 @@ def _thinned(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [r for at, r in enumerate(reversed(records)) if at % every == 0][::-1] if records else []
 
 
-def _data(run: Run, key: str) -> list[Html]:
+def _data(run: RunRecord, key: str) -> list[Html]:
     rows = []
     for split, counts in run.splits.items():
         unknown = counts["unknown_tokens"] / max(1, counts["tokens"])
@@ -158,7 +158,7 @@ def _data(run: Run, key: str) -> list[Html]:
     ]
 
 
-def _provenance(run: Run) -> list[Html]:
+def _provenance(run: RunRecord) -> list[Html]:
     about = run.about
     git, machine = about.get("git") or {}, about.get("machine") or {}
     commit = f"{git['commit']}{', with changes' if git.get('changed') else ''}" if git else "none"

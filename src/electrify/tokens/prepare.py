@@ -91,7 +91,7 @@ class SplitExamples:
 def prepare(settings: Prepare) -> dict[str, Any]:
     """Make the shards and return their manifest."""
     _check(settings)
-    loaded = tokenizer.load(settings.tokenizer)
+    loaded = tokenizer.load_tokenizer(settings.tokenizer)
     print(f"tokenizer {settings.tokenizer}: {tokenizer.description(loaded)}")
     inputs = [describe_documents(folder) for folder in settings.docs]
     identity = {
@@ -104,7 +104,7 @@ def prepare(settings: Prepare) -> dict[str, Any]:
         print(f"{settings.out} is already made with these settings; nothing to do")
         return read_manifest(settings.out, "shards")
     build.save_settings(config.to_toml(settings, without=("out", "workers")))
-    saved = tokenizer.save(
+    saved = tokenizer.save_tokenizer(
         loaded, settings.out / "tokenizer", max(512, settings.length), within=settings.out
     )
     groups = [group for folder in settings.docs for group in row_groups(folder)]

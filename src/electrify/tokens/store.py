@@ -262,7 +262,7 @@ class Shards:
         for entry in self.manifest["files"]:
             if "split" not in entry and (fault := fault_of(self.folder, entry)):
                 raise _damaged(self.folder / entry["name"], fault)
-        loaded = tokenizer.load(self.folder / "tokenizer")
+        loaded = tokenizer.load_tokenizer(self.folder / "tokenizer")
         if loaded.vocab_size != self.vocab_size:
             got = f"{loaded.vocab_size:,} tokens, the manifest says {self.vocab_size:,}"
             raise _damaged(self.folder / "tokenizer", got)

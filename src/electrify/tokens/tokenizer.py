@@ -60,7 +60,7 @@ class LoadedTokenizer:
         return int(self.backend.get_vocab_size(with_added_tokens=True))
 
 
-def load(source: str | Path) -> LoadedTokenizer:
+def load_tokenizer(source: str | Path) -> LoadedTokenizer:
     """Load a vocab.txt, a tokenizer.json, a folder with either, or a Hub name."""
     path = Path(source)
     if path.is_dir():
@@ -84,7 +84,7 @@ def description(tokenizer: LoadedTokenizer) -> str:
     return ", ".join([*traits, " ".join(tokenizer.names.values())])
 
 
-def save(
+def save_tokenizer(
     tokenizer: LoadedTokenizer,
     folder: Path,
     longest: int = 512,

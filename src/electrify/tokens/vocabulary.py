@@ -55,7 +55,7 @@ class MakeTokenizer(config.AcceptsTextPaths):
 def make_tokenizer(settings: MakeTokenizer) -> LoadedTokenizer:
     """Make the tokenizer's folder and return the tokenizer."""
     _check(settings)
-    converted = tokenizers_on_disk.load(settings.load) if settings.load else None
+    converted = tokenizers_on_disk.load_tokenizer(settings.load) if settings.load else None
     identity = {
         "settings": config.to_dict(settings, without=("docs", "out", "load")),
         "inputs": [describe_documents(folder) for folder in settings.docs],
@@ -64,10 +64,10 @@ def make_tokenizer(settings: MakeTokenizer) -> LoadedTokenizer:
     build = Build(settings.out, "tokenizer", identity)
     if build.finished:
         print(f"{settings.out} is already made with these settings; nothing to do")
-        return tokenizers_on_disk.load(settings.out)
+        return tokenizers_on_disk.load_tokenizer(settings.out)
     build.save_settings(config.to_toml(settings, without=("out",)))
     made = converted or _train(settings)
-    files = tokenizers_on_disk.save(made, settings.out)
+    files = tokenizers_on_disk.save_tokenizer(made, settings.out)
     build.finish({"vocab_size": made.vocab_size, "sha256": made.fingerprint, "files": files})
     _report(settings, made)
     return made

@@ -123,7 +123,7 @@ def newest(folder: Path, warn: Callable[[str], None], run: str = "") -> Stored |
     return None
 
 
-def load(checkpoint: Stored) -> Snapshot:
+def read_checkpoint(checkpoint: Stored) -> Snapshot:
     """The contents of a checkpoint that was verified."""
     return Snapshot(
         checkpoint.step,

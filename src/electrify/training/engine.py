@@ -17,10 +17,10 @@ from torch.distributed.fsdp import FSDPModule
 
 from electrify.errors import UserError
 from electrify.models.fast import keep_memory
-from electrify.training.precision import Asked, Choice, choose
+from electrify.training.precision import Asked, Choice, choose_precision
 from electrify.training.sharding import full_tensor
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -68,7 +68,7 @@ class Engine:
         if precision == "float32":
             self.use(Choice("float32", "float32", ""))
         else:
-            self.use(self.main_first(lambda: choose(precision, self.device.type)))
+            self.use(self.main_first(lambda: choose_precision(precision, self.device.type)))
 
     def use(self, choice: Choice) -> None:
         """Compute in a precision that all processes agree on."""
@@ -216,9 +216,9 @@ class Engine:
             raise result
         return result
 
-    def on_main(self, work: Callable[[], Result]) -> Result | None:
+    def on_main(self, work: Callable[[], _Result]) -> _Result | None:
         """Return what the main rank makes, there alone; an error is raised on every rank."""
-        made: list[Result] = []
+        made: list[_Result] = []
         self.main_first(lambda: made.append(work()))
         return made[0] if made else None
 

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from electrify.models.export import in_evaluation
+from electrify.objectives.objective import Sums
 from electrify.training.engine import Engine
 from electrify.training.training import Stepper, Validation, cut_rows
-from electrify.training.update import Sums, add
+from electrify.training.update import add
 
 
 @torch.no_grad()

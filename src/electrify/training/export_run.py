@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from electrify.models.export import ENCODER, encoder_alone, export
+from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
 from electrify.objectives.card import Facts, card
 from electrify.training.folder import RunFolder
-from electrify.training.journal import read
+from electrify.training.journal import read_metrics
 from electrify.training.options import Export
 from electrify.training.trained import load_trained
 
@@ -17,13 +17,13 @@ def export_run(settings: Export) -> dict[str, Path]:
     step, recipe, tokenizer, objective = load_trained(settings.run, settings.step)
     record = validation_record(settings.run, step)
     main = objective.networks[objective.main]
-    networks = {**objective.networks, ENCODER: encoder_alone(main)}
+    networks = {**objective.networks, ENCODER_ROLE: encoder_alone(main)}
     for name, value in objective.config_fields(record).items():
         setattr(main.config, name, value)
     facts = Facts(objective, recipe, step, about["shards"], record)
     cards = {role: card(role, net, facts) for role, net in networks.items()}
     identity = {"run": about["identity"], "step": step}
-    export(networks, cards, tokenizer, settings.out, identity, recipe.run.length)
+    export_networks(networks, cards, tokenizer, settings.out, identity, recipe.run.length)
     for role, network in networks.items():
         if (settings.out / role).is_dir():
             print(f"{settings.out / role}: {type(network).__name__}, step {step:,}")
@@ -37,5 +37,5 @@ def export_run(settings: Export) -> dict[str, Path]:
 
 def validation_record(run: Path, step: int) -> dict[str, Any]:
     """The newest evaluation on the validation set up to a step; empty if there was none."""
-    records = [r for r in read(run) if r["split"] == "validation" and r["step"] <= step]
+    records = [r for r in read_metrics(run) if r["split"] == "validation" and r["step"] <= step]
     return records[-1] if records else {}

@@ -37,7 +37,7 @@ from electrify.storage.folder import Claim, refuse_other
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored
-from electrify.training.precision import Asked, Choice, Precision, choose
+from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
 
 # What may change between two starts of a run: none of it moves a weight.
 FREE = {"log_every", "eval_every", "eval_batches", "save_every", "keep_last", "keep_percent"}
@@ -93,9 +93,9 @@ class RunFolder(NamedTuple):
         Runs made before Muon had a choice computed it in bfloat16.
         """
         if not self.begun:
-            return choose(asked, device)
+            return choose_precision(asked, device)
         kept = self.recipe.run.precision if asked == "auto" else asked
-        return choose(kept, device)._replace(muon=self.about.get("muon", "bf16"))
+        return choose_precision(kept, device)._replace(muon=self.about.get("muon", "bf16"))
 
     def with_own_sizes(self, recipe: Recipe) -> Recipe:
         """The recipe, with the sizes of released networks as the run keeps them.
@@ -132,7 +132,7 @@ class RunFolder(NamedTuple):
         tokenizer: LoadedTokenizer,
         networks: Mapping[str, Any],
         budget: str,
-        muon: Precision,
+        muon: MatmulPrecision,
         warn: Callable[[str], None],
     ) -> None:
         """Write down what the run is, or check that it is the same as before."""
@@ -149,7 +149,7 @@ class RunFolder(NamedTuple):
                 if before != version:
                     warn(f"begun with {name} {before}, here is {version}: bits may differ")
         else:
-            tokenizers.save(tokenizer, self.tokenizer, recipe.run.length)
+            tokenizers.save_tokenizer(tokenizer, self.tokenizer, recipe.run.length)
             for role, network in networks.items():
                 network.config.save_pretrained(self.path / "networks" / role)
             shards = {name: manifest[name] for name in ("identity", "splits")}

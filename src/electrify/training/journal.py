@@ -18,12 +18,12 @@ from electrify.errors import DamagedError
 from electrify.storage.commit import committed, defined
 from electrify.training.observer import Observer, warn
 
-METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
+METRICS_FILE, TIMING_FILE = "metrics.jsonl", "timing.jsonl"
 
-Values = Mapping[str, float | int | str | None]
+JournalRecord = Mapping[str, float | int | str | None]
 
 
-def as_line(record: Values) -> str:
+def as_line(record: JournalRecord) -> str:
     r"""A record as a line of JSON; floats come back the same.
 
     >>> as_line({"step": 3, "loss": 0.1, "norm": float("inf")})
@@ -74,15 +74,15 @@ def modern_names(record: dict[str, Any]) -> dict[str, Any]:
     return {MASKED_LM_NAMES.get(name, name): value for name, value in record.items()}
 
 
-def read(run: Path) -> list[dict[str, Any]]:
+def read_metrics(run: Path) -> list[dict[str, Any]]:
     """The metrics of a run, which may be going on."""
-    return records_of(run / METRICS)
+    return records_of(run / METRICS_FILE)
 
 
 def seconds_trained(run: Path) -> float:
     """How long the steps of a run took, with what came between them, by the rates it noted."""
     total, before = 0.0, 0
-    for record in records_of(run / TIMING):
+    for record in records_of(run / TIMING_FILE):
         total += (record["step"] - before) / record["steps_per_second"]
         before = record["step"]
     return total
@@ -124,19 +124,19 @@ class Journal(Observer):
 
     def on_rewind(self, step: int) -> None:
         """Forget what came after a step."""
-        for name in (METRICS, TIMING):
+        for name in (METRICS_FILE, TIMING_FILE):
             if name in self._files:
                 self._files[name].close()
             cut(self._run / name, step)
             self._files[name] = (self._run / name).open("ab", buffering=0)
 
-    def record(self, step: int, split: str, values: Values) -> None:
+    def record(self, step: int, split: str, values: JournalRecord) -> None:
         """Note values that depend on nothing but the seed, the data and the step."""
-        self._append(METRICS, {"step": step, "split": split, **values})
+        self._append(METRICS_FILE, {"step": step, "split": split, **values})
 
-    def timing(self, step: int, values: Values) -> None:
+    def timing(self, step: int, values: JournalRecord) -> None:
         """Note values that depend on the machine and the moment."""
-        self._append(TIMING, {"step": step, **values})
+        self._append(TIMING_FILE, {"step": step, **values})
 
     def on_save(self) -> None:
         """Make the records last."""
@@ -149,7 +149,7 @@ class Journal(Observer):
         for file in self._files.values():
             file.close()
 
-    def _append(self, name: str, record: Values) -> None:
+    def _append(self, name: str, record: JournalRecord) -> None:
         # In one unbuffered write, so that a kill leaves whole lines; a full disk's half is undone.
         file, line = self._files[name], as_line(record).encode()
         begin = file.seek(0, os.SEEK_END)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from electrify.errors import UserError
 
-Kind = Literal["official", "intended"]
+LayerDecayKind = Literal["official", "intended"]
 GAP = {"official": 1, "intended": 0}
 
 # XLM has no list of layers but one of each part of them.
@@ -20,7 +20,7 @@ _LAYER = re.compile(r"\.(?:layers?|h|blocks?|attentions|ffns|layer_norm[12])\.(\
 _TABLES = re.compile(r"embed|norm_emb")
 
 
-def exponent(name: str, body: str, layers: int, kind: Kind) -> int:
+def exponent(name: str, body: str, layers: int, kind: LayerDecayKind) -> int:
     """The power for a parameter, by its name; `body` is the name of the model without its head.
 
     >>> [exponent(f"electra.{part}.weight", "electra", 12, "official") for part in
@@ -38,7 +38,7 @@ def exponent(name: str, body: str, layers: int, kind: Kind) -> int:
     return 1 + GAP[kind]  # what follows the last layer: a final norm
 
 
-def layer_scale(model: Any, decay: float, kind: Kind) -> Callable[[str], float]:
+def layer_scale(model: Any, decay: float, kind: LayerDecayKind) -> Callable[[str], float]:
     """For `optim.parameter_groups`: the share of the rate that each parameter of a model gets."""
     if not 0 < decay <= 1:
         raise UserError("layer-wise decay is not a share", got=f"{decay}", fix="give 0.8, 0.9 or 1")

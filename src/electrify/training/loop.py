@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 
 from electrify.batches.loader import ahead
+from electrify.objectives.objective import Sums
 from electrify.training.checkpoint import Stored
 from electrify.training.clock import Clock
 from electrify.training.evaluate import validate
@@ -17,7 +18,7 @@ from electrify.training.saving import (
     weights_are_finite,
 )
 from electrify.training.training import Training
-from electrify.training.update import Sums, add
+from electrify.training.update import add
 
 RELOAD, GUARD = "reload", "guard"
 ENDS = {Action.RELOAD: RELOAD, Action.STOP: GUARD}

@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Mapping
 
-Values = Mapping[str, float]
+MetricValues = Mapping[str, float]
 
 
 class Observer:
     """Learns what happens in a run; what it does not override it ignores."""
 
-    def on_log(self, split: str, step: int, metrics: Values, timings: Values) -> None:
+    def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
         """Take the metrics of a split; timings come with the training split."""
 
     def on_save(self) -> None:
@@ -28,7 +28,7 @@ class Observers(Observer):
     def __init__(self, *observers: Observer) -> None:
         self.observers = observers
 
-    def on_log(self, split: str, step: int, metrics: Values, timings: Values) -> None:
+    def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
         """Pass metrics on."""
         for observer in self.observers:
             observer.on_log(split, step, metrics, timings)

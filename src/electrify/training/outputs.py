@@ -12,7 +12,7 @@ from electrify.recipes.schema import Recipe
 from electrify.training import checkpoint
 from electrify.training.checkpoint import Policy, Writer
 from electrify.training.folder import RunFolder
-from electrify.training.journal import Journal, read
+from electrify.training.journal import Journal, read_metrics
 from electrify.training.networks import objective_flops
 from electrify.training.observer import Observer, Observers, StderrWarnings
 from electrify.training.options import Pretrain
@@ -42,7 +42,7 @@ def checkpoint_writer(
 
     A run that got somewhere and has no checkpoint any more does not start over silently.
     """
-    logged = max((record["step"] for record in read(folder.path)), default=0)
+    logged = max((record["step"] for record in read_metrics(folder.path)), default=0)
     if logged and not checkpoint.stored(folder.checkpoints):
         raise DamagedError(
             f"the checkpoints of {folder.path} are gone",
@@ -99,5 +99,5 @@ def observers(
 
 def last_evaluated(folder: RunFolder) -> int:
     """Return the last step whose validation metrics are in the journal."""
-    steps = (r["step"] for r in read(folder.path) if r["split"] == "validation")
+    steps = (r["step"] for r in read_metrics(folder.path) if r["split"] == "validation")
     return max(steps, default=0)

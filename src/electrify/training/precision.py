@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 
 from electrify.planning.hardware import GIGA, matmul_speed, threads
 
-Precision = Literal["float32", "bf16", "fp16"]
+MatmulPrecision = Literal["float32", "bf16", "fp16"]
 Asked = Literal["auto", "float32", "bf16", "fp16"]
 
 SIZES = {"cpu": 256, "cuda": 4096}
-ROUNDS, SECONDS = 4, 0.003
+TIMING_ROUNDS, TIMING_SECONDS = 4, 0.003
 CLEARLY_FASTER = 1.3
 """How much faster bfloat16 must be to be chosen: where it is native it is about twice as fast."""
 CLEARLY_SLOWER = 0.7
@@ -22,9 +22,9 @@ CLEARLY_SLOWER = 0.7
 class Choice(NamedTuple):
     """What a run computes in, decided once, when it starts, for all processes."""
 
-    precision: Precision
+    precision: MatmulPrecision
     """Of the networks' matmuls."""
-    muon: Precision
+    muon: MatmulPrecision
     """Of Muon's matmuls, which bf16 is enough for: the faster of the two."""
     reason: str
     """For people; empty if there was no choice to make."""
@@ -32,7 +32,7 @@ class Choice(NamedTuple):
     """Whether float32 would be clearly faster than what was asked for."""
 
 
-def choose(asked: Asked, device: str) -> Choice:
+def choose_precision(asked: Asked, device: str) -> Choice:
     """Take what is asked for, or with "auto" the faster of float32 and bf16 on a device."""
     if device not in SIZES:
         return Choice("float32" if asked == "auto" else asked, "float32", "")
@@ -41,9 +41,9 @@ def choose(asked: Asked, device: str) -> Choice:
     # One thread: threads that wait for each other measure what else runs on a busy machine. In
     # turns, and the best of each, so that a moment of other work decides nothing.
     with threads(1):
-        for _ in range(ROUNDS):
+        for _ in range(TIMING_ROUNDS):
             for name in names:
-                speed = matmul_speed(name, device, SIZES[device], SECONDS)
+                speed = matmul_speed(name, device, SIZES[device], TIMING_SECONDS)
                 speeds[name] = max(speeds[name], speed)
     return chosen(asked, speeds)
 
@@ -57,7 +57,7 @@ def chosen(asked: Asked, speeds: dict[str, float]) -> Choice:
     'auto: bfloat16 matmuls run at 190 GFLOP/s a thread, float32 at 100'
     """
     faster = speeds["bf16"] > CLEARLY_FASTER * speeds["float32"]
-    fastest: Precision = "bf16" if faster else "float32"
+    fastest: MatmulPrecision = "bf16" if faster else "float32"
     if asked == "auto":
         first, second = ("bf16", "float32") if faster else ("float32", "bf16")
         reason = (

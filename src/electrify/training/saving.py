@@ -86,7 +86,7 @@ def newest_checkpoint(engine: Engine, writer: Writer | None, observer: Observer)
 def restore(run: Training, found: Stored) -> None:
     """Put a checkpoint in place."""
     engine, model = run.stepper.engine, run.stepper.model
-    taken, source = checkpoint.load(found), str(found.folder)
+    taken, source = checkpoint.read_checkpoint(found), str(found.folder)
     load_model(model, taken.model, source)
     load_optimizer(model, run.stepper.optimizer, taken.optimizer, source)
     run.guard.load(taken.state["guard"])

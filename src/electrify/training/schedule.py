@@ -8,14 +8,16 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-Kind = Literal["electra", "linear", "cosine", "wsd", "constant"]
+ScheduleKind = Literal["electra", "linear", "cosine", "wsd", "constant"]
 Schedule = Callable[[float], float]
 """From the number of updates done to a factor of the peak rate."""
 
 STABLE_SHARE = 0.8  # wsd: the rate stays up until this share of the steps, then falls to 0
 
 
-def factor(kind: Kind, step: float, steps: float, warmup: float, power: float = 1.0) -> float:
+def factor(
+    kind: ScheduleKind, step: float, steps: float, warmup: float, power: float = 1.0
+) -> float:
     """What the peak rate is multiplied by for update number `step` (from 0) of `steps`."""
     rise = min(1.0, step / warmup) if warmup > 0 else 1.0
     if kind == "electra":

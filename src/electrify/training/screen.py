@@ -12,7 +12,7 @@ from electrify.progress import (
     duration,
     has_live_terminal,
 )
-from electrify.training.observer import Observer, Values
+from electrify.training.observer import MetricValues, Observer
 
 if TYPE_CHECKING:
     import torch
@@ -36,11 +36,11 @@ class Sight(NamedTuple):
     seconds_left: float | None = None
 
 
-def as_text(sight: Sight) -> str:
+def progress_line(sight: Sight) -> str:
     """A line a human can read.
 
     >>> values = {"generator": 5.931, "discriminator": 0.31, "AUC": 0.71}
-    >>> as_text(Sight(1200, 2000, values, 12400.4, 0.38, 410e6, 240))
+    >>> progress_line(Sight(1200, 2000, values, 12400.4, 0.38, 410e6, 240))
     ... # doctest: +NORMALIZE_WHITESPACE
     'step 1,200/2,000  generator 5.93  discriminator 0.31  AUC 0.71  12,400 tok/s  38% of peak
       410 MB  4 min left'
@@ -85,11 +85,11 @@ class Screen:
         if self._live is not None:
             from rich.text import Text
 
-            line = Text(as_text(sight), no_wrap=True, overflow="ellipsis")
+            line = Text(progress_line(sight), no_wrap=True, overflow="ellipsis")
             self._live.update(line, refresh=self._throttle.ready())
             return
         if self._throttle.ready() or sight.step >= sight.steps:
-            print(as_text(sight), file=sys.stderr, flush=True)
+            print(progress_line(sight), file=sys.stderr, flush=True)
 
     def __exit__(
         self,
@@ -119,7 +119,7 @@ class ProgressLine(Observer):
         self.flops_per_step, self.device = flops_per_step, device
         self.peak = matmul_peak(device, precision)
 
-    def on_log(self, split: str, step: int, metrics: Values, timings: Values) -> None:
+    def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
         """Show metrics."""
         if split != "train":
             said = self.objective.reading(self.sizes, step, dict(metrics))

@@ -12,7 +12,7 @@ from types import FrameType
 from electrify.errors import EXIT_INTERRUPTED, UserError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-MARGIN = 30.0
+STOP_MARGIN = 30.0
 """Seconds before the limit at which a run has stopped: schedulers kill on the second."""
 LONGEST = 100 * 365 * 86_400.0  # seconds; "inf" and "nan" are numbers to Python, too
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -22,10 +22,10 @@ class Stop:
     """Whether this process was asked to stop, and why."""
 
     def __init__(self, seconds: float | None = None) -> None:
-        if seconds is not None and seconds <= MARGIN:
+        if seconds is not None and seconds <= STOP_MARGIN:
             raise UserError(
                 "--max-time leaves no time to train",
-                got=f"{seconds:.0f} s, of which the last {MARGIN:.0f} s are kept free",
+                got=f"{seconds:.0f} s, of which the last {STOP_MARGIN:.0f} s are kept free",
                 fix="give some minutes",
             )
         self.begin = time.monotonic()
@@ -42,7 +42,7 @@ class Stop:
             return signal.Signals(self.signal).name
         if self.launcher is not None and os.getppid() != self.launcher:
             return "the launcher is gone"
-        return "the time is used up" if self.left < MARGIN + step_and_save else ""
+        return "the time is used up" if self.left < STOP_MARGIN + step_and_save else ""
 
     @property
     def left(self) -> float:

@@ -14,13 +14,13 @@ from typing import Any
 
 from electrify.errors import UserError
 from electrify.storage.commit import committed
-from electrify.training.journal import METRICS, Values
+from electrify.training.journal import METRICS_FILE, JournalRecord
 from electrify.training.observer import Observer
 
 TRACKER_ID = "tracker-id"
 PROJECT = "electrify"
 
-Track = Callable[[int, str, Values], None]
+Track = Callable[[int, str, JournalRecord], None]
 """Takes a step, the split ("train", "validation", …) and its values."""
 
 
@@ -75,9 +75,9 @@ def _harmless(
             work()
         except Exception as error:
             failed = True
-            warn(f"{name} is not told any more: {error!r}; {METRICS} has everything")
+            warn(f"{name} is not told any more: {error!r}; {METRICS_FILE} has everything")
 
-    def tell(step: int, split: str, values: Values) -> None:
+    def tell(step: int, split: str, values: JournalRecord) -> None:
         numbers = {
             name: value
             for name, value in values.items()
@@ -101,7 +101,7 @@ def tracker_id(run: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _named(split: str, values: Values) -> dict[str, Any]:
+def _named(split: str, values: JournalRecord) -> dict[str, Any]:
     return {f"{split}/{name}": value for name, value in values.items()}
 
 
@@ -112,7 +112,7 @@ def _tensorboard(run: Path, step: int) -> Iterator[Track]:
     # purge_step: what was written after the step that the run goes on from is not shown.
     writer = SummaryWriter(run / "tensorboard", purge_step=step + 1)
 
-    def track(step: int, split: str, values: Values) -> None:
+    def track(step: int, split: str, values: JournalRecord) -> None:
         for name, value in _named(split, values).items():
             writer.add_scalar(name, value, step)
         writer.flush()

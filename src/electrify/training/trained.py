@@ -34,7 +34,7 @@ def load_trained(run: Path, step: int = NEWEST) -> Trained:
     folder = RunFolder(run)
     recipe = folder.recipe
     chosen = _chosen(folder, step)
-    tokenizer = tokenizers.load(folder.tokenizer)
+    tokenizer = tokenizers.load_tokenizer(folder.tokenizer)
     objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
     tensors = load_file(chosen.folder / "model.safetensors")
     load_model(objective, tensors, str(chosen.folder))

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from electrify.batches.keyed_random import key_of
+from electrify.objectives.objective import Sums
 from electrify.training.checkpoint import Writer
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine
 from electrify.training.guard import Guard
 from electrify.training.observer import Observer
 from electrify.training.signals import Stop
-from electrify.training.update import Gradient, Sums, accumulate, apply_update
+from electrify.training.update import Gradient, accumulate, apply_update
 
 
 class Task(NamedTuple):

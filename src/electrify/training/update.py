@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from electrify.objectives.objective import Sums
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine, single_process
 from electrify.training.optim import clip, set_rate
-
-Sums = dict[str, Tensor]
 
 
 class Gradient(NamedTuple):

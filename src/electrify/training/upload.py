@@ -27,8 +27,8 @@ from electrify.errors import UserError
 from electrify.storage.commit import checked_manifest, read_json, sha256_of, write_json
 from electrify.training.checkpoint import faults, stored
 
-MANIFEST = "manifest.json"
-STATE = "state.json"
+MANIFEST_FILE = "manifest.json"
+STATE_FILE = "state.json"
 SECONDS_BEFORE_SECOND_TRY = 5.0
 LOOKS = 0.5  # seconds between two looks at whether there is a hurry
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
@@ -89,13 +89,13 @@ def sender(url: str) -> Send:
 
     def send(folder: Path, sent: set[str]) -> None:
         there = f"{root}/{folder.name}"
-        names = [entry["name"] for entry in checked_manifest(folder / MANIFEST)["files"]]
+        names = [entry["name"] for entry in checked_manifest(folder / MANIFEST_FILE)["files"]]
         if makes_folders:
             system.makedirs(there, exist_ok=True)
         # An older checkpoint of the same step is not whole any more once its files change.
-        if not sent and system.exists(f"{there}/{MANIFEST}"):
-            system.rm_file(f"{there}/{MANIFEST}")
-        for name in [*names, MANIFEST]:
+        if not sent and system.exists(f"{there}/{MANIFEST_FILE}"):
+            system.rm_file(f"{there}/{MANIFEST_FILE}")
+        for name in [*names, MANIFEST_FILE]:
             if name in sent:
                 continue
             system.put_file(str(folder / name), f"{there}/{name}")
@@ -122,8 +122,8 @@ def stage(folder: Path, home: Path) -> Path:
     staged, final = home / f"{_STAGED}{folder.name}", home / folder.name
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
-    names = [entry["name"] for entry in checked_manifest(folder / MANIFEST)["files"]]
-    for name in [*names, MANIFEST]:
+    names = [entry["name"] for entry in checked_manifest(folder / MANIFEST_FILE)["files"]]
+    for name in [*names, MANIFEST_FILE]:
         try:
             os.link(folder / name, staged / name)
         except OSError:  # a file system without links; if it is anything else, copying tells
@@ -134,7 +134,7 @@ def stage(folder: Path, home: Path) -> Path:
 
 def remove(folder: Path) -> None:
     """Remove a staged checkpoint: the manifest first, so that half a removal is none."""
-    (folder / MANIFEST).unlink(missing_ok=True)
+    (folder / MANIFEST_FILE).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -188,7 +188,7 @@ class Uploads:
         for leftover in home.glob(f"{_STAGED}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         for waiting in reversed(stored(home)):
-            manifest = waiting.folder / MANIFEST
+            manifest = waiting.folder / MANIFEST_FILE
             digest = sha256_of(manifest) if manifest.is_file() else None
             if digest is None or digest == self._uploaded.get(waiting.folder.name):
                 remove(waiting.folder)  # a kill came before its removal was done
@@ -203,7 +203,7 @@ class Uploads:
         """Queue a checkpoint that was just committed; raises nothing and waits for no upload."""
         try:
             home = self._open(folder.parent.parent)
-            digest = sha256_of(folder / MANIFEST)
+            digest = sha256_of(folder / MANIFEST_FILE)
             with self._changed:
                 known = self._staged.get(folder.name)
                 if digest == (known.digest if known else self._uploaded.get(folder.name)):
@@ -245,7 +245,7 @@ class Uploads:
             if self._home is None:
                 self._home = home
                 home.mkdir(parents=True, exist_ok=True)
-                state = read_json(home / STATE) if (home / STATE).exists() else {}
+                state = read_json(home / STATE_FILE) if (home / STATE_FILE).exists() else {}
                 if state.get("target") == self._target:
                     self._uploaded = state["uploaded"]
                     self._lost = state["not_uploaded"]
@@ -260,7 +260,7 @@ class Uploads:
             "not_uploaded": self._lost,
         }
         try:
-            write_json(self._home / STATE, state)
+            write_json(self._home / STATE_FILE, state)
         except OSError as error:
             self._report(f"the state of uploads could not be written: {error}")
 

@@ -17,10 +17,10 @@ from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
 from electrify.finetuning.experiment import LOADED, commit, progressing, run_one, stored_result
 from electrify.finetuning.fit import Told, silent
 from electrify.finetuning.glue.data import check_folder, data_fingerprint, has_split, read_split
-from electrify.finetuning.glue.presets import PRESETS, Preset, plan, reading_of
+from electrify.finetuning.glue.presets import PRESETS, Preset, plan_for, reading_of
 from electrify.finetuning.glue.problem import MODEL, GlueProblem
 from electrify.finetuning.glue.results import best_jobs, read_results
-from electrify.finetuning.glue.tables import shown, write_tables
+from electrify.finetuning.glue.tables import glue_summary, write_tables
 from electrify.finetuning.glue.tasks import TASKS, Split, averaged_tasks
 from electrify.finetuning.options import Glue, Tuning
 from electrify.finetuning.results import Result, result_json
@@ -42,7 +42,7 @@ def glue(settings: Glue) -> list[dict[str, Any]]:
         drop_models(settings.out, sources_of(jobs))
     results = read_results(settings.out)
     name = short_name(settings.model)
-    print(shown(results, name))
+    print(glue_summary(results, name))
     files = sorted({path.stem for path in write_tables(settings.out, results, name)})
     print(f"{settings.out}: {', '.join(files)} as .md, .tex and .csv")
     return [result_json(result) for result in results]
@@ -164,7 +164,7 @@ def planned(settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[
     for name in dict.fromkeys(name for name, _ in wanted):
         task, source = TASKS[name], chains.get(name, "")
         _check_files(settings.data, name, label if name in names else "")
-        how = plan(preset, task, width, settings.length, changes, settings.head)
+        how = plan_for(preset, task, width, settings.length, changes, settings.head)
         how = how._replace(starts_from=source, init_head=settings.init_head)
         start = settings.out / "jobs" / f"{source}-0" / MODEL if source else None
         data_is = data_fingerprint(settings.data, task)

@@ -56,11 +56,11 @@ def read_split(folder: Path, task: GlueTask, split: Split) -> GlueExamples:
     return _examples(files[0], source, _tsv_rows(files[0], data, task, labelled), labelled)
 
 
-Row = tuple[Sequence[str | None], float | None]
+GlueRow = tuple[Sequence[str | None], float | None]
 """Its texts and its label, as far as the file has them."""
 
 
-def _examples(path: Path, source: str, rows: Iterable[Row], labelled: bool) -> GlueExamples:
+def _examples(path: Path, source: str, rows: Iterable[GlueRow], labelled: bool) -> GlueExamples:
     texts: list[Sequence[Any]] = []
     labels: list[float] = []
     malformed = 0
@@ -115,7 +115,7 @@ def _tsv_path(folder: Path, task: GlueTask, split: Split) -> Path:
     return path.resolve() if ".." in task.files[split] else path
 
 
-def _tsv_rows(path: Path, data: bytes, task: GlueTask, labelled: bool) -> Iterator[Row]:
+def _tsv_rows(path: Path, data: bytes, task: GlueTask, labelled: bool) -> Iterator[GlueRow]:
     try:
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -187,7 +187,7 @@ def _hub_files(folder: Path, task: GlueTask, split: Split) -> list[Path]:
     return sorted((folder / config).glob(f"{name}-*.parquet"))
 
 
-def _hub_rows(files: Sequence[Path], task: GlueTask) -> Iterator[Row]:
+def _hub_rows(files: Sequence[Path], task: GlueTask) -> Iterator[GlueRow]:
     parquet = needs("pyarrow.parquet", extra="data", why="reading the Hub's copy of GLUE")
     names, words = task.hub.texts or task.texts, task.hub.labels or task.labels
     for path in files:

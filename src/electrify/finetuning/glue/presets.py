@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from electrify.finetuning.glue.tasks import GlueTask, Split
-from electrify.finetuning.metrics import Metric
+from electrify.finetuning.metrics import MetricName
 from electrify.finetuning.options import Fit, HeadKind, InitHead, Reduction
 from electrify.finetuning.stats import Aggregate
 
 Size = Literal["small", "base", "large"]
 AverageName = Literal["average", "seed-003 style", "GLUE"]
-Reading = tuple[tuple[Split, Metric], ...]
+Reading = tuple[tuple[Split, MetricName], ...]
 """The scores of a run whose mean is its score."""
 
 
@@ -187,7 +187,7 @@ class TaskPlan(NamedTuple):
     """Whether an own head is drawn by the seed or keeps the model's weights that fit."""
 
 
-def plan(
+def plan_for(
     preset: Preset,
     task: GlueTask,
     width: int,

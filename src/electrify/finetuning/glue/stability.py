@@ -22,7 +22,7 @@ from electrify.finetuning.glue.results import marked, need_results, summarise
 from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
 from electrify.finetuning.results import Result
 from electrify.finetuning.stats import deviation
-from electrify.finetuning.table import NOTHING, Cell, Notes, Table, terminal
+from electrify.finetuning.table import DASH, Cell, Notes, Table, terminal
 from electrify.storage.commit import read_json
 
 
@@ -171,7 +171,7 @@ def as_table(found: AcrossModels) -> Table:
     rows = [
         [
             Cell(model.name, marks=notes.marks(model.notes)),
-            Cell(NOTHING.join(str(n) for n in sorted({*model.runs.values()}))),
+            Cell(DASH.join(str(n) for n in sorted({*model.runs.values()}))),
             *(Cell(_percent(model.best[name])) for name in found.tasks),
             Cell(_percent(model.average)),
         ]

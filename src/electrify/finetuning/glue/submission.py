@@ -35,13 +35,13 @@ class Wanted(NamedTuple):
     rows: int
 
 
-FILES: dict[str, Wanted] = {
+SUBMISSION_FILES: dict[str, Wanted] = {
     file.name: Wanted(task, file.rows) for task in TASKS.values() for file in task.submitted
 }
 
 
 def write_files(folder: Path, predictions: Mapping[str, Sequence[float]]) -> list[Path]:
-    """Write the predictions of some of `FILES` into a folder, as the server wants them."""
+    """Write predictions for some of `SUBMISSION_FILES` into a folder, as the server wants them."""
     texts = {name: _text(name, values) for name, values in predictions.items()}
     folder.mkdir(exist_ok=True)
     for name, text in texts.items():
@@ -53,26 +53,26 @@ def write_files(folder: Path, predictions: Mapping[str, Sequence[float]]) -> lis
 def pack(path: Path, predictions: Mapping[str, Sequence[float]]) -> list[str]:
     """Write a zip of the server's files; gives what there is to tell of files without predictions.
 
-    `predictions` has the file names of `FILES` with, for each test row, the number of a class (in
-    the order of the task's `labels`) or a score of STS-B from 0 to 5, which is clipped.
+    `predictions` has the file names of `SUBMISSION_FILES` with, for each test row, the number of a
+    class (in the order of the task's `labels`) or a score of STS-B from 0 to 5, which is clipped.
     """
     given, notes = dict(predictions), []
     if FILLED not in given:
-        given[FILLED] = [0] * FILES[FILLED].rows
+        given[FILLED] = [0] * SUBMISSION_FILES[FILLED].rows
         notes.append(f"{FILLED}: no predictions, filled with the majority class 0 (not_entailment)")
-    unknown = given.keys() - FILES.keys()
+    unknown = given.keys() - SUBMISSION_FILES.keys()
     if unknown:
         got = ", ".join(sorted(unknown))
-        fix = f"give predictions for {', '.join(FILES)}"
+        fix = f"give predictions for {', '.join(SUBMISSION_FILES)}"
         raise UserError("predictions for files the GLUE server does not know", got=got, fix=fix)
-    missing = [name for name in FILES if name not in given]
+    missing = [name for name in SUBMISSION_FILES if name not in given]
     notes += [f"{name}: no predictions, left out; the server takes no less" for name in missing]
     path.write_bytes(_zipped({name: _text(name, given[name]) for name in sorted(given)}))
     return notes
 
 
 def _text(name: str, values: Sequence[float]) -> str:
-    task, rows = FILES[name]
+    task, rows = SUBMISSION_FILES[name]
     if len(values) != rows:
         got = f"{len(values):,}"
         fix = f"give {rows:,}, for the official test file"
@@ -86,7 +86,7 @@ def _text(name: str, values: Sequence[float]) -> str:
 
 
 def _word(name: str, row: int, value: float) -> str:
-    task = FILES[name].task
+    task = SUBMISSION_FILES[name].task
     words = task.labels
     wrong = value not in range(len(words)) if words else not math.isfinite(value)
     if wrong:
@@ -110,19 +110,19 @@ def _zipped(texts: Mapping[str, str]) -> bytes:
     return out.getvalue()
 
 
-def validate(path: Path) -> list[str]:
+def validate_submission(path: Path) -> list[str]:
     """What the server would reject in a zip or a folder: one line each, none if all is well."""
     if not path.exists():
         raise UserError(f"no such file or folder: {path}", got=f"{path}", fix="give a zip of files")
     found, faults = _folder(path) if path.is_dir() else _archive(path)
     if not found and faults:
         return faults
-    by_lower = {name.lower(): name for name in FILES}
-    for name in found.keys() - FILES.keys():
+    by_lower = {name.lower(): name for name in SUBMISSION_FILES}
+    for name in found.keys() - SUBMISSION_FILES.keys():
         near = by_lower.get(name.rpartition("/")[2].lower())
         fix = f"; should be {near}, at the top" if near else "; the server knows no such file"
         faults.append(f"{name}: extra file{fix}")
-    for name in FILES:
+    for name in SUBMISSION_FILES:
         if name in found:
             wrong = list(_faults(name, found[name]))
             faults += wrong[:FAULTS_SHOWN]
@@ -183,7 +183,7 @@ def _faults(name: str, content: bytes) -> Iterator[str]:
     if lines[0] != HEADER:
         yield f"{name}: line 1: header {lines[0][:60]!r}, should be {HEADER!r}"
     start = 0 if lines[0].startswith("0\t") else 1  # without a header the rows are still looked at
-    task, count = FILES[name]
+    task, count = SUBMISSION_FILES[name]
     rows = lines[start:]
     if len(rows) != count:
         last = start + min(len(rows), count) + 1

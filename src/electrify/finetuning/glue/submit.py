@@ -14,7 +14,13 @@ from electrify.finetuning.glue.presets import TaskPlan, described, reading_of
 from electrify.finetuning.glue.problem import MODEL, GlueProblem, load_fitted
 from electrify.finetuning.glue.published import published
 from electrify.finetuning.glue.results import best_jobs, main_score, need_results
-from electrify.finetuning.glue.submission import FILES, FILLED, pack, validate, write_files
+from electrify.finetuning.glue.submission import (
+    FILLED,
+    SUBMISSION_FILES,
+    pack,
+    validate_submission,
+    write_files,
+)
 from electrify.finetuning.glue.tables import beside_published
 from electrify.finetuning.glue.tasks import TASKS, Submitted
 from electrify.finetuning.options import Fit, GlueSubmit
@@ -58,7 +64,7 @@ def _write_zip(path: Path, predictions: dict[str, list[float]]) -> None:
         notes = pack(temporary, predictions)
     for note in notes:
         print(f"note: {note}")
-    faults = validate(path)
+    faults = validate_submission(path)
     if faults:
         more = f"\n       and {len(faults) - 5} more" if len(faults) > 5 else ""
         got = "\n       ".join(faults[:5]) + more
@@ -72,7 +78,7 @@ def _write_zip(path: Path, predictions: dict[str, list[float]]) -> None:
 def _write_folder(folder: Path, predictions: dict[str, list[float]]) -> None:
     for path in write_files(folder, predictions):
         print(path)
-    missing = [name for name in FILES if name not in predictions and name != FILLED]
+    missing = [name for name in SUBMISSION_FILES if name not in predictions and name != FILLED]
     if missing:
         print(f"note: the server takes all files or none; missing: {', '.join(missing)}")
     else:
@@ -108,11 +114,11 @@ def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, lis
             wanted[task.name] = files
         for file in files:
             rows = len(glue_data.read_split(settings.data, task, file.split))
-            if rows != FILES[file.name].rows:
+            if rows != SUBMISSION_FILES[file.name].rows:
                 raise UserError(
                     f"the texts for {file.name} are not the official ones",
                     got=f"{rows:,} rows",
-                    fix=f"the server wants {FILES[file.name].rows:,}",
+                    fix=f"the server wants {SUBMISSION_FILES[file.name].rows:,}",
                 )
     if not wanted:
         got = f"results of {', '.join(TASKS[name].title for name in best)}"

@@ -17,7 +17,7 @@ from electrify.finetuning.glue.results import Average, Difference, averaged, mar
 from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
 from electrify.finetuning.results import Result
 from electrify.finetuning.stats import FEWEST_FOR_INTERVAL, Aggregate, bounds, bounds_are
-from electrify.finetuning.table import NOTHING, WRITERS, Cell, Notes, Table, percent, terminal
+from electrify.finetuning.table import DASH, WRITERS, Cell, Notes, Table, percent, terminal
 from electrify.storage.commit import committed
 
 
@@ -65,7 +65,7 @@ def _own_row(
     aggregate = aggregate or aggregate_of(result.preset for result in results)
     summaries = [summarise(results, task) for task in tasks]
     said = notes.marks([_how(results, [s.n for s in summaries if s.n], aggregate)])
-    cells = [Cell(name, marks=said), Cell(NOTHING)]
+    cells = [Cell(name, marks=said), Cell(DASH)]
     for summary in summaries:
         title = TASKS[summary.task].title
         texts = [f"{title}: {text}" for text in marked(summary)]
@@ -85,7 +85,7 @@ def _own_row(
 
 def _how(results: Sequence[Result], counts: Sequence[int], aggregate: Aggregate) -> str:
     presets = "; ".join(sorted({result.preset for result in results}))
-    seeds = NOTHING.join(str(n) for n in sorted({min(counts, default=0), max(counts, default=0)}))
+    seeds = DASH.join(str(n) for n in sorted({min(counts, default=0), max(counts, default=0)}))
     said = f"{aggregate} of {seeds} seeds" if seeds != "1" else "one seed"
     kinds = dict.fromkeys(bounds_are(n, aggregate) for n in sorted(counts) if n > 1)
     brackets = f"; in brackets, {' or '.join(kinds)}" if kinds else ""
@@ -141,9 +141,9 @@ def by_seed(results: Sequence[Result]) -> Table:
                 Cell(str(summary.n)),
                 percent(summary.aggregate("mean"), summary.interval, notes.marks(kind)),
                 percent(summary.aggregate("median")),
-                Cell(NOTHING if summary.n < 2 else f"{100 * summary.deviation:.2f}"),
+                Cell(DASH if summary.n < 2 else f"{100 * summary.deviation:.2f}"),
                 percent(summary.best),
-                Cell(NOTHING if summary.best_seed is None else str(summary.best_seed)),
+                Cell(DASH if summary.best_seed is None else str(summary.best_seed)),
                 *(percent(summary.scores.get(seed, math.nan)) for seed in seeds),
             ]
         )
@@ -178,7 +178,7 @@ def _value(average: Average) -> str:
     return f"{cell.text} {cell.bounds}".strip()
 
 
-def differences(found: Sequence[Difference], first: str, second: str) -> Table:
+def differences_table(found: Sequence[Difference], first: str, second: str) -> Table:
     """Two models, seed by seed."""
     notes, rows = Notes(), []
     for row in found:
@@ -206,7 +206,7 @@ _BRACKETS = (
 _TESTED = "p by flipping signs, never below 2 / 2^pairs; about the noise of fine-tuning alone"
 
 
-def shown(results: Sequence[Result], name: str = "this model") -> str:
+def glue_summary(results: Sequence[Result], name: str = "this model") -> str:
     """All that is to be said of some results, for a terminal."""
     tables = [by_seed(results), beside_published({name: results}, published("dev"))]
     parts = [*(terminal(table) for table in tables), "\n".join(averages(results))]
@@ -228,6 +228,6 @@ def write_tables(folder: Path, results: Sequence[Result], name: str = "this mode
     return paths
 
 
-def comparison(found: Sequence[Difference], first: str, second: str) -> str:
+def comparison_text(found: Sequence[Difference], first: str, second: str) -> str:
     """Two models, seed by seed, for a terminal."""
-    return terminal(differences(found, first, second))
+    return terminal(differences_table(found, first, second))

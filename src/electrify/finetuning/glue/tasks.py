@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from electrify.finetuning.metrics import Metric
+from electrify.finetuning.metrics import MetricName
 from electrify.finetuning.options import LabelKind
 
 Split = Literal["train", "dev", "dev_mismatched", "test", "test_mismatched", "ax"]
@@ -53,7 +53,7 @@ class GlueTask:
     """Classes by number, in the words that the GLUE server wants, too; none for scores."""
     score_range: tuple[float, float] = (0.0, 5.0)
     """Of a task without labels; STS-B's. Identities of all tasks carry its upper end."""
-    metrics: tuple[Metric, ...]
+    metrics: tuple[MetricName, ...]
     """The first is what papers show; GLUE's own average takes the mean of all."""
     epochs: int = 3
     files: Mapping[Split, str] = field(default_factory=lambda: _SPLITS)

@@ -18,8 +18,8 @@ from electrify.config import check_least, to_dict, to_toml
 from electrify.errors import UserError
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.experiment import (
-    FILES,
     LOADED,
+    TO_PUBLISH,
     load_splits,
     progressing,
     publish,
@@ -60,7 +60,7 @@ def finetune(settings: Finetune) -> dict[str, Any]:
             build.withdraw()
             raise
     result: dict[str, Any] = read_json(settings.out / "result.json")
-    print(shown(result))
+    print(finetune_summary(result))
     print(settings.out)
     return result
 
@@ -110,7 +110,8 @@ def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
             best = best_of(results, first_score)
             for other in results:
                 if other is not best:
-                    shutil.rmtree(build.staging / f"seed-{other.seed}" / FILES, ignore_errors=True)
+                    staged = build.staging / f"seed-{other.seed}" / TO_PUBLISH
+                    shutil.rmtree(staged, ignore_errors=True)
     if best is None:
         fix = "a lower --lr, or look at the data"
         raise UserError("training broke down with every seed", got=results[0].failed, fix=fix)
@@ -172,7 +173,7 @@ def summarised(results: Sequence[Result]) -> dict[str, dict[str, float]]:
     }
 
 
-def shown(result: dict[str, Any]) -> str:
+def finetune_summary(result: dict[str, Any]) -> str:
     """A result for people."""
     lines = [
         f"seed {one['seed']}: failed: {one['failed']}"

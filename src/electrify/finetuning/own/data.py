@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.errors import UserError
-from electrify.finetuning.own.files import DataTable, as_text, fault
-from electrify.finetuning.own.headers import LABELS, TEXTS, is_number
+from electrify.finetuning.own.files import DataTable, cell_text, fault
+from electrify.finetuning.own.headers import LABEL_COLUMNS, TEXT_COLUMNS, is_number
 
 MOST_WHOLE_CLASSES = 20
 """More different whole numbers than these are scores."""
@@ -71,7 +71,7 @@ def find_columns(table: DataTable, named: Columns) -> Columns:
     if not label and table.numbered and len(table.header) == 2:
         (label,) = (name for name in table.header if name != text)
     elif not label:
-        usual = (by_case[name] for name in LABELS if name in by_case)
+        usual = (by_case[name] for name in LABEL_COLUMNS if name in by_case)
         label = next((name for name in usual if name not in (text, pair)), "")
     return Columns(text, pair, label)
 
@@ -79,14 +79,14 @@ def find_columns(table: DataTable, named: Columns) -> Columns:
 def _by_content(table: DataTable) -> Columns:
     """The columns of a table without a header: texts, or texts and labels, in either order."""
     if len(table.header) > 2:
-        got = " | ".join(as_text(cell)[:20] for cell in table.rows[0])
+        got = " | ".join(cell_text(cell)[:20] for cell in table.rows[0])
         fix = "add a header, or give the columns by number: --text 1 --label 2"
         raise fault(table.path, 1, "no header, and more than two columns", got=got, fix=fix)
     if len(table.header) == 1:
         return Columns(table.header[0])
 
     def least_like_texts(name: str) -> tuple[bool, int]:
-        cells = [as_text(cell) for cell in table.column(name)]
+        cells = [cell_text(cell) for cell in table.column(name)]
         return not all(map(is_number, cells)), len(set(cells))
 
     label = min(reversed(table.header), key=least_like_texts)
@@ -95,11 +95,11 @@ def _by_content(table: DataTable) -> Columns:
 
 
 def _usual_texts(table: DataTable, by_case: dict[str, str], label: str) -> tuple[str, str]:
-    for names in TEXTS:
+    for names in TEXT_COLUMNS:
         found = [by_case[name] for name in names if name in by_case and by_case[name] != label]
         if len(found) == len(names):
             return found[0], found[1] if len(found) == 2 else ""
-    others = [n for n in table.header if n != label and n and n.lower() not in LABELS]
+    others = [n for n in table.header if n != label and n and n.lower() not in LABEL_COLUMNS]
     if len(others) == 1:
         return others[0], ""
     raise fault(
@@ -116,7 +116,7 @@ def texts_of(table: DataTable, columns: Columns) -> Texts:
     """The texts and labels under some columns; no text may be empty."""
     first = _texts(table, columns.text)
     second = _texts(table, columns.pair) if columns.pair else None
-    labels = [as_text(cell) for cell in table.column(columns.label)] if columns.label else None
+    labels = [cell_text(cell) for cell in table.column(columns.label)] if columns.label else None
     return Texts(table.path, first, second, labels, table.lines)
 
 
@@ -124,10 +124,10 @@ def _texts(table: DataTable, name: str) -> list[str]:
     found = []
     for line, cell in zip(table.lines, table.column(name), strict=True):
         if isinstance(cell, list | dict):
-            got = f"{as_text(cell)[:40]}"
+            got = f"{cell_text(cell)[:40]}"
             fix = "give text, or name another column with --text"
             raise fault(table.path, line, f"{name!r} is no text", got=got, fix=fix)
-        text = as_text(cell)
+        text = cell_text(cell)
         if not text:
             got = "an empty cell" if cell is not None else "no such key"
             fix = "fill it, or leave the row out"

@@ -22,7 +22,7 @@ from electrify.finetuning.own.headers import NO_MEMORY, Remembered, column_names
 MOST_CHARACTERS = 100_000
 """In one cell: more is most often a quotation mark that was never closed."""
 
-Row = tuple[int, list[Any]]
+FileRow = tuple[int, list[Any]]
 """The line it begins at, and its cells."""
 
 
@@ -133,11 +133,11 @@ def lines_of(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-def _read_csv(path: Path, text: str) -> list[Row]:
+def _read_csv(path: Path, text: str) -> list[FileRow]:
     return list(_quoted(path, text, ","))
 
 
-def _read_tsv(path: Path, text: str) -> list[Row]:
+def _read_tsv(path: Path, text: str) -> list[FileRow]:
     names = lines_of(text)[0].split("\t")
     if all(len(name) > 1 and name[0] == name[-1] == '"' for name in names):
         return list(_quoted(path, text, "\t"))
@@ -145,13 +145,13 @@ def _read_tsv(path: Path, text: str) -> list[Row]:
     return [(n, line.split("\t") if line else []) for n, line in lines]
 
 
-def _read_txt(path: Path, text: str) -> list[Row]:
+def _read_txt(path: Path, text: str) -> list[FileRow]:
     if "\t" in text:
         return _read_tsv(path, text)
     return [(n, [line]) for n, line in enumerate(lines_of(text), start=1) if line.strip()]
 
 
-def _quoted(path: Path, text: str, delimiter: str) -> Iterator[Row]:
+def _quoted(path: Path, text: str, delimiter: str) -> Iterator[FileRow]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     line = 1
     try:
@@ -167,8 +167,8 @@ def _quoted(path: Path, text: str, delimiter: str) -> Iterator[Row]:
 
 
 def _with_header(
-    path: Path, rows: list[Row], named: Sequence[str], remembered: Remembered
-) -> tuple[list[str], list[Row], bool]:
+    path: Path, rows: list[FileRow], named: Sequence[str], remembered: Remembered
+) -> tuple[list[str], list[FileRow], bool]:
     while rows and not rows[-1][1]:
         rows.pop()
     (_, first), *rest = rows
@@ -189,7 +189,7 @@ def _with_header(
     return header, rows if numbered else rest, numbered
 
 
-def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[Row]]:
+def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[FileRow]]:
     objects: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(lines_of(text), start=1):
         if not line.strip():
@@ -208,7 +208,7 @@ def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[Row]]:
     return header, [(line, [found.get(name) for name in header]) for line, found in objects]
 
 
-TABLES: dict[str, Callable[[Path, str], list[Row]]] = {
+TABLES: dict[str, Callable[[Path, str], list[FileRow]]] = {
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".txt": _read_txt,
@@ -217,10 +217,10 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 """A cell may hold an object here alone; other formats are written with tabs, but for CSV."""
 
 
-def as_text(cell: Any) -> str:
+def cell_text(cell: Any) -> str:
     """A cell as text, without blanks around it; one that is missing is empty.
 
-    >>> as_text(" 3.80 "), as_text(3), as_text(True), as_text(None)
+    >>> cell_text(" 3.80 "), cell_text(3), cell_text(True), cell_text(None)
     ('3.80', '3', 'true', '')
     """
     if cell is None:
@@ -241,5 +241,5 @@ def written(header: Sequence[str], rows: Sequence[Sequence[Any]], suffix: str) -
 
 
 def _flat(cell: Any) -> str:
-    text = cell if isinstance(cell, str) else as_text(cell)
+    text = cell if isinstance(cell, str) else cell_text(cell)
     return text.translate({ord(sign): " " for sign in "\t\r\n"})

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-TEXTS: tuple[tuple[str, ...], ...] = (
+TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"),
     ("question", "sentence"), ("question", "answer"), ("question", "context"),
     ("question", "passage"), ("query", "passage"), ("query", "document"), ("text1", "text2"),
@@ -13,7 +13,7 @@ TEXTS: tuple[tuple[str, ...], ...] = (
     ("utterance",), ("tweet",), ("question",), ("query",), ("title",),
 )  # fmt: skip
 """Names of columns with texts; the first row of which all are there is taken."""
-LABELS = (
+LABEL_COLUMNS = (
     "label", "labels", "gold_label", "class", "category", "score", "target", "tag",
     "similarity", "relatedness_score", "rating", "stars", "sentiment", "intent", "quality",
     "is_duplicate",
@@ -54,7 +54,7 @@ def has_usual(header: Sequence[str]) -> bool:
     >>> has_usual(["id", "Sentence"]), has_usual(["question_text", "coarse"])
     (True, False)
     """
-    return any(name.lower() in names for name in header for names in TEXTS)
+    return any(name.lower() in names for name in header for names in TEXT_COLUMNS)
 
 
 def lacks_header(
@@ -75,7 +75,7 @@ def lacks_header(
     first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     columns = [[row[place].strip() for row in rest] for place in range(len(first))]
     pairs = [(cell.strip(), column) for cell, column in zip(first, columns, strict=True)]
-    usual = {name for names in (*TEXTS, LABELS) for name in names}
+    usual = {name for names in (*TEXT_COLUMNS, LABEL_COLUMNS) for name in names}
     asked = {name.lower() for name in named if name}
     names = usual | asked | {name.lower() for name in remembered.columns if name}
     if any(cell.lower() in names and cell not in column for cell, column in pairs):

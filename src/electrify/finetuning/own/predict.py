@@ -43,7 +43,7 @@ from electrify.finetuning.own.target import (
     Target,
     answers,
     measure,
-    prepare,
+    prepare_rows,
     target_of,
 )
 from electrify.progress import progress
@@ -63,7 +63,7 @@ def predict(settings: Predict) -> None:
     text = read_text(settings.file)
     data, table, form = _read(settings, target, text)
     most = min(settings.length or encoder.longest_text, encoder.longest)
-    rows = prepare(target, data, encoder, most, labelled=False)
+    rows = prepare_rows(target, data, encoder, most, labelled=False)
     network = load_network(AUTO[target.kind], str(settings.model))
     model = MODELS[target.kind](network.to(Engine(device=settings.device).device))
     said = answers(target, rows, _outputs(model, rows, settings.batch_size))

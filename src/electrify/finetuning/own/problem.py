@@ -12,7 +12,7 @@ from typing import Any
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, load_network, new_network, open_encoder
-from electrify.finetuning.experiment import FILES, TRAIN, Outputs, Problem, TrainedModel
+from electrify.finetuning.experiment import TO_PUBLISH, TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Finetune
 from electrify.finetuning.own.target import (
@@ -25,12 +25,12 @@ from electrify.finetuning.own.target import (
     answers,
     fields_of,
     measure,
-    prepare,
+    prepare_rows,
     unscale,
 )
 
 PROBES = 8
-TOLERANCE = 1e-5
+RELOAD_TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class OwnProblem(Problem):
 
     def prepare(self, examples: Data, encoder: Encoder, learn: bool) -> OwnRows:
         """Return rows with their labels; wrong ones show before anything is learned."""
-        return prepare(self.target, examples, encoder, self.length)
+        return prepare_rows(self.target, examples, encoder, self.length)
 
     def head(self, encoder: Encoder, seed: int) -> Any:
         """Return the encoder under transformers' head for this kind of labels."""
@@ -73,19 +73,20 @@ class OwnProblem(Problem):
 
     def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Write a network and its tokenizer; loaded again they must say the same."""
-        files, model, tokenizer = folder / FILES, trained.model.cpu(), trained.encoder.tokenizer
+        files, model = folder / TO_PUBLISH, trained.model.cpu()
+        tokenizer = trained.encoder.tokenizer
         tokenizer.model_max_length = self.length
         shutil.rmtree(files, ignore_errors=True)  # of a process that was killed while it wrote
         model.network.save_pretrained(files)
         tokenizer.save_pretrained(files)
         again = open_encoder(str(files))
         network = load_network(AUTO[self.target.kind], str(files))
-        written = prepare(self.target, _first(self.dev, PROBES), again, self.length)
+        written = prepare_rows(self.target, _first(self.dev, PROBES), again, self.length)
         rows = trained.splits["dev"].rows
         before = outputs(model, rows.lengths[:PROBES], rows.collate)
         after = outputs(MODELS[self.target.kind](network), written.lengths, written.collate)
         for old, new in zip(before, after, strict=True):
-            limit = TOLERANCE * max(1.0, float(abs(old).max()))
+            limit = RELOAD_TOLERANCE * max(1.0, float(abs(old).max()))
             if old.shape != new.shape or not abs(old - new).max() <= limit:
                 raise UserError(
                     f"{model.config.model_type} does not survive export",

@@ -17,7 +17,7 @@ from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
     DataTable,
-    as_text,
+    cell_text,
     check_length,
     fault,
     lines_of,
@@ -28,7 +28,8 @@ from electrify.finetuning.own.files import (
 UNIVERSAL = ".conllu"
 """Universal Dependencies: ten columns, comments, and lines for contractions and left-out words."""
 CONLL = (".conll", ".conll2003", UNIVERSAL, ".bio", ".iob", ".iob2", ".bioes", ".ner", ".pos")
-WORDS, TAGS = ("tokens", "words"), ("tags", "ner_tags", "labels", "pos_tags", "tag", "label")
+WORD_COLUMNS = ("tokens", "words")
+TAG_COLUMNS = ("tags", "ner_tags", "labels", "pos_tags", "tag", "label")
 BETWEEN_DOCUMENTS = "-DOCSTART-"
 OUTSIDE = "O"
 LONGEST_SENTENCE = 1_000
@@ -62,7 +63,7 @@ def is_tagged(path: Path, text: str) -> bool:
         return bool(re.search(r"\n[ \t]*\r?\n[ \t]*[^\s]", text))
     if suffix in JSON_LINES:
         table = read_table(path, text)
-        name = _usual(table, WORDS)
+        name = _usual(table, WORD_COLUMNS)
         return bool(name) and isinstance(table.column(name)[0], list)
     return suffix in CONLL
 
@@ -255,9 +256,9 @@ def _place(path: Path, named: str, flag: str, width: int, default: int) -> int:
 
 
 def _from_objects(table: DataTable, named: Columns) -> Sentences:
-    words_name = named.text or _usual(table, WORDS)
-    tags_name = named.label or _usual(table, TAGS)
-    for name in (words_name or WORDS[0], tags_name or words_name):
+    words_name = named.text or _usual(table, WORD_COLUMNS)
+    tags_name = named.label or _usual(table, TAG_COLUMNS)
+    for name in (words_name or WORD_COLUMNS[0], tags_name or words_name):
         if name not in table.header:
             raise fault(
                 table.path,
@@ -293,12 +294,12 @@ def _list(table: DataTable, line: int, name: str, cell: Any) -> list[str]:
         isinstance(one, list | dict | None.__class__) for one in cell
     )
     if not plain or not cell:
-        got = as_text(cell)[:60] or "nothing"
+        got = cell_text(cell)[:60] or "nothing"
         fix = 'give a list, such as ["New", "York"]'
         raise fault(table.path, line, f"{name!r} is no list of words", got=got, fix=fix)
     for one in cell:
         check_length(table.path, line, name, one)
-    return [one if isinstance(one, str) else as_text(one) for one in cell]
+    return [one if isinstance(one, str) else cell_text(one) for one in cell]
 
 
 def need_tags(sentences: Sentences) -> list[list[str]]:

@@ -126,7 +126,7 @@ class OwnRows(NamedTuple):
     """Texts that are longer than the length; of sentences, words that no token stands for."""
 
 
-def prepare(
+def prepare_rows(
     target: Target, data: Data, encoder: Encoder, most: int, labelled: bool = True
 ) -> OwnRows:
     """Texts or sentences as rows of at most `most` tokens, with their labels or without."""

@@ -12,7 +12,7 @@ from electrify.errors import UserError
 
 Version = Literal["1.1", "2.0"]
 VERSIONS: tuple[Version, ...] = ("1.1", "2.0")
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 
 
 class Gold(NamedTuple):
@@ -140,7 +140,7 @@ def _question(path: Path, entry: Any, context: str, version: Version, place: str
     return Question(number, text, context, answers)
 
 
-def _field(path: Path, entry: Any, name: str, kind: type[Value], place: str) -> Value:
+def _field(path: Path, entry: Any, name: str, kind: type[_Value], place: str) -> _Value:
     if not isinstance(entry, dict) or name not in entry:
         raise _wrong(path, f'{place} has no "{name}"')
     value = entry[name]

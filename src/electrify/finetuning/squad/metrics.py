@@ -50,7 +50,9 @@ class Scores(NamedTuple):
     f1: list[float]
 
 
-def scores(questions: Sequence[Question], answers: Mapping[str, str], version: Version) -> Scores:
+def question_scores(
+    questions: Sequence[Question], answers: Mapping[str, str], version: Version
+) -> Scores:
     """How well each question is answered."""
 
     def best(question: Question, measure: Callable[[str, str], float]) -> float:
@@ -118,7 +120,7 @@ def evaluate_answers(
     For 2.0, `answers` are the best ones that are not "no answer", which odds above the threshold
     put in their place.
     """
-    raw = scores(questions, answers, version)
+    raw = question_scores(questions, answers, version)
     if odds is None:
         return _means(raw, "")
     cut = Scores(*(with_threshold(values, questions, odds, threshold) for values in raw))

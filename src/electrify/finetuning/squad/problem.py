@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from electrify.config import to_dict
 from electrify.finetuning.encoder import Encoder
-from electrify.finetuning.experiment import FILES, TRAIN, Outputs, Problem, TrainedModel
+from electrify.finetuning.experiment import TO_PUBLISH, TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.options import Squad
 from electrify.finetuning.squad.answers import Answered, decode, n_best
 from electrify.finetuning.squad.data import Files, Question, read_questions, some_of
@@ -88,7 +88,7 @@ class SquadProblem(Problem):
 
     def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Write predictions, scores and the model."""
-        files, settings = folder / FILES, self.settings
+        files, settings = folder / TO_PUBLISH, self.settings
         questions, answered = trained.splits["dev"].examples, trained.answers["dev"]
         pairs = list(zip(questions, answered, strict=True))
         odds = self._odds(questions, answered)
