@@ -142,6 +142,7 @@ def test_an_objective_under_the_trainer_of_transformers(pair, tmp_path):
         report_to=[],
         use_cpu=True,
         remove_unused_columns=False,
+        gradient_accumulation_steps=2,
     )
     trainer = Trainer(
         electrify.WithDictOutput(model),
@@ -151,7 +152,39 @@ def test_an_objective_under_the_trainer_of_transformers(pair, tmp_path):
     )
     done = trainer.train()
     assert done.global_step == 6
+    assert trainer.evaluate(examples)["eval_loss"] > 0
     assert 0 < done.training_loss < 100
     assert (discriminator.discriminator_predictions.dense.weight != before).any()
     discriminator.save_pretrained(tmp_path / "discriminator")
     assert (tmp_path / "discriminator" / "model.safetensors").is_file()
+
+
+def test_padding_is_never_masked_nor_counted(pair):
+    *_, tokenizer, _ = pair
+    collate = electrify.MaskingCollator(tokenizer)
+    plain, padded = (
+        tokenizer(" ".join(["kata"] * 5), **how)
+        for how in ({}, {"padding": "max_length", "max_length": 32})
+    )
+    for example in (plain, padded):
+        batch = Batch(**collate([example]))
+        assert batch.attention_BL.sum() == len(plain["input_ids"])
+        assert batch.positions_BN.max() < len(plain["input_ids"])
+    left = {"input_ids": [0, 2, 5, 3], "attention_mask": [0, 1, 1, 1]}
+    with pytest.raises(UserError, match="padded at the end"):
+        collate([left])
+
+
+def test_a_tokenizer_without_a_mask_is_refused(pair):
+    class NoMask:
+        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id = 0, 1, 2, 3, None
+
+    with pytest.raises(UserError, match="lacks special tokens") as caught:
+        electrify.MaskingCollator(NoMask())
+    assert "mask" in caught.value.got
+
+
+def test_a_setting_of_the_wrong_type_is_refused(tmp_path):
+    for wrong in ({"on_save_error": "abort"}, {"track": "wandb"}, {"micro_batch": "many"}):
+        with pytest.raises(UserError, match="bad value"):
+            electrify.pretrain("tiny", data=tmp_path, out=tmp_path / "run", **wrong)

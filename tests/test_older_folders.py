@@ -12,7 +12,8 @@ import pytest
 
 from electrify import cli
 from electrify.finetuning.glue.results import read_results
-from electrify.training.journal import modern_names, read_metrics
+from electrify.objectives.objective import objective_class
+from electrify.training.journal import read_metrics, renamed
 
 FOLDERS = Path(__file__).parent / "fixtures" / "0.1.0-folders.tar.gz"
 
@@ -37,7 +38,7 @@ def test_a_run_resumes_as_if_nothing_had_happened(objective, folders, noted, mon
     expected, found = noted["expected"][objective], read_metrics(folders / f"{objective}-run")
     assert [(r["step"], r["split"]) for r in found] == [(r["step"], r["split"]) for r in expected]
     for now, before in zip(found, expected, strict=True):
-        before = modern_names(before)
+        before = renamed(before, objective_class(objective).former_names)
         assert now.keys() == before.keys()
         for name in {"generator_loss", "discriminator_loss", "mlm_loss", "learning_rate"} & {*now}:
             assert now[name] == pytest.approx(before[name], rel=1e-4), (name, before, now)

@@ -10,8 +10,9 @@ from dataclasses import fields
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
+from electrify.config import checked
 from electrify.finetuning.options import Finetune, Glue, Predict, Squad
 from electrify.planning.plan import Plan
 from electrify.recipes.schema import Recipe, load, override
@@ -97,12 +98,14 @@ def pretrain(
     )
     if code:
         raise KeyboardInterrupt
-    records = _function("electrify.training.journal:read_metrics")(Path(out))
-    step = max((record["step"] for record in records), default=0)
-    evaluated = [record for record in records if record["split"] == "validation"]
-    metrics = {n: v for n, v in (evaluated or [{}])[-1].items() if n not in ("step", "split")}
-    steps = _function("electrify.training.folder:RunFolder")(Path(out)).recipe.run.steps
-    return Pretrained(Path(out), step, step >= steps, metrics)
+    folder = _function("electrify.training.folder:RunFolder")(Path(out))
+    saved = _function("electrify.training.checkpoint:stored")(folder.checkpoints)
+    if not saved:  # it was to stop while its budget was measured
+        return Pretrained(Path(out), 0, False, {})
+    step = saved[0].step
+    record = _function("electrify.training.export_run:validation_record")(Path(out), step)
+    metrics = {name: value for name, value in record.items() if name not in ("step", "split")}
+    return Pretrained(Path(out), step, step >= folder.recipe.run.steps, metrics)
 
 
 def plan(
@@ -122,7 +125,8 @@ def _overridden(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the recipe with overrides and its name, and the settings that are the command's."""
     names = [field.name for field in fields(kind) if field.name not in ("recipe", "name")]
-    own = {name: value for name, value in settings.items() if name in names}
+    hints = get_type_hints(kind)
+    own = {n: checked(hints[n], v, n) for n, v in settings.items() if n in names}
     changes = {**(overrides or {}), **{n: v for n, v in settings.items() if n not in names}}
     base = recipe if isinstance(recipe, Recipe) else load(str(recipe))
     name = "recipe" if isinstance(recipe, Recipe) else str(recipe)

@@ -48,7 +48,7 @@ def fill(kind: type[Settings], table: Mapping[str, Any], place: str, required: A
         if is_dataclass(hints[name]):
             values[name] = fill(hints[name], table.get(name, {}), here, required)
         elif name in table:
-            values[name] = _checked(hints[name], table[name], here)
+            values[name] = checked(hints[name], table[name], here)
         elif not _has_default(field):
             if required is MISSING:
                 raise UserError(f"{here} is missing", got="no value", fix=f"add {name} = …")
@@ -60,7 +60,8 @@ def _has_default(field: Field[Any]) -> bool:
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
-def _checked(hint: Any, value: Any, here: str) -> Any:
+def checked(hint: Any, value: Any, here: str) -> Any:
+    """Return a value as its type has it, or refuse it."""
     from pydantic import TypeAdapter, ValidationError
 
     try:

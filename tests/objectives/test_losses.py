@@ -17,7 +17,7 @@ from torch import nn
 
 from electrify.batches.batch import Batch
 from electrify.models.pair import build_masked_lm, build_pair
-from electrify.objectives import detection, rtd, sampling
+from electrify.objectives import rtd, rtd_metrics, sampling
 from electrify.objectives.masked_lm import CrossEntropy
 from electrify.objectives.mlm import MaskedLanguageModel
 from electrify.objectives.rtd import ReplacedTokenDetection, Weights
@@ -343,8 +343,8 @@ def test_detection_metrics_agree_with_scikit_learn():
     logits = torch.randn(40, 60, generator=draw)
     labels = (torch.rand(40, 60, generator=draw) < torch.sigmoid(logits - 1)).long()
     real = (torch.rand(40, 60, generator=draw) < 0.8).float()
-    sums = detection.detection_sums(logits, labels, real)
-    area = detection.area_under_curve(sums["replaced_bins"], sums["original_bins"])
+    sums = rtd_metrics.detection_sums(logits, labels, real)
+    area = rtd_metrics.area_under_curve(sums["replaced_bins"], sums["original_bins"])
     keep = real > 0
     assert area == pytest.approx(roc_auc_score(labels[keep], logits[keep]), abs=1e-3)
     said, true = (logits > 0)[keep], (labels > 0)[keep]
@@ -352,7 +352,7 @@ def test_detection_metrics_agree_with_scikit_learn():
         n: torch.tensor(1.0)
         for n in ("generator_loss", "discriminator_loss", "slots", "generator_correct")
     }
-    rates = detection.detection_metrics(whole)
+    rates = rtd_metrics.detection_metrics(whole)
     assert rates["recall"] == pytest.approx((said & true).sum().item() / true.sum().item())
     assert rates["precision"] == pytest.approx((said & true).sum().item() / said.sum().item())
     assert rates["accuracy"] == pytest.approx((said == true).float().mean().item())

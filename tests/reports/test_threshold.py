@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.reports.pairs import make_run
 
-from electrify.objectives.detection import BINS, detection_sums, threshold_at_rate
+from electrify.objectives.rtd_metrics import BINS, detection_sums, threshold_at_rate
 from electrify.reports.heat import as_json, corrupt_text, detect, examples_of_run, verdict_on
 from electrify.reports.inspection import page, summary
 from electrify.reports.pair import load_pair

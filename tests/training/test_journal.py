@@ -2,11 +2,18 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from electrify.errors import DamagedError
 from electrify.training.journal import Journal, read_metrics, seconds_trained
+
+
+def opened(run: Path, step: int) -> Journal:
+    journal = Journal(run)
+    journal.on_rewind(step)
+    return journal
 
 
 def loss_at(step: int) -> float:
@@ -25,16 +32,16 @@ def record(journal: Journal, steps: range) -> None:
 @pytest.mark.parametrize("resumed", [0, 3, 6, 8])
 def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path, torn, resumed):
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    journal = Journal(unbroken, 0)
+    journal = opened(unbroken, 0)
     record(journal, range(1, 13))
     journal.close()
 
-    journal = Journal(broken, 0)
+    journal = opened(broken, 0)
     record(journal, range(1, 9))  # and is killed here: never closed
     for name in ("metrics.jsonl", "timing.jsonl"):
         with (broken / name).open("ab") as file:
             file.write(torn)
-    journal = Journal(broken, resumed)
+    journal = opened(broken, resumed)
     record(journal, range(resumed + 1, 13))
     journal.close()
 
@@ -44,7 +51,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path, torn, resumed):
 
 
 def test_going_back_forgets_what_came_after(tmp_path):
-    journal = Journal(tmp_path, 0)
+    journal = opened(tmp_path, 0)
     record(journal, range(1, 9))
     journal.on_rewind(5)
     assert [entry["step"] for entry in read_metrics(tmp_path)] == [1, 2, 3, 3, 4, 5]
@@ -54,16 +61,16 @@ def test_going_back_forgets_what_came_after(tmp_path):
 
 
 def test_a_new_run_begins_with_nothing(tmp_path):
-    journal = Journal(tmp_path, 0)
+    journal = opened(tmp_path, 0)
     record(journal, range(1, 4))
     journal.close()
-    Journal(tmp_path, 0).close()
+    opened(tmp_path, 0).close()
     assert read_metrics(tmp_path) == []
 
 
 def test_floats_come_back_the_same_and_lines_are_valid_json(tmp_path):
     numbers = [0.1, 1e-310, 1 / 3, 2.0**70, -0.0]
-    journal = Journal(tmp_path, 0)
+    journal = opened(tmp_path, 0)
     journal.record(1, "train", {str(n): number for n, number in enumerate(numbers)})
     journal.record(2, "train", {"loss": math.nan, "norm": math.inf})
 
@@ -83,7 +90,7 @@ def test_floats_come_back_the_same_and_lines_are_valid_json(tmp_path):
 def test_damage_in_the_middle_is_not_passed_over(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n{{"step": 2}}\n')
     with pytest.raises(DamagedError, match="line 2"):
-        Journal(tmp_path, 2)
+        opened(tmp_path, 2)
 
 
 def test_reading_a_run_without_metrics(tmp_path):
@@ -91,7 +98,7 @@ def test_reading_a_run_without_metrics(tmp_path):
 
 
 def test_the_time_of_a_run_is_that_of_its_steps(tmp_path):
-    journal = Journal(tmp_path, 0)
+    journal = opened(tmp_path, 0)
     assert seconds_trained(tmp_path) == 0
     for step, rate in ((10, 5.0), (20, 2.0), (25, 0.5)):
         journal.timing(step, {"steps_per_second": rate})

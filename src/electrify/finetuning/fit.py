@@ -5,10 +5,8 @@ result calls `forget`.
 """
 
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,7 +111,7 @@ def fit(
         writer=Writer(checkpoints, Policy(keep_last=1)) if checkpoints else None,
     )
     begin = time.monotonic()
-    with _interruptible(run.stop):
+    with watching(run.stop):
         found = newest_checkpoint(engine, run.writer, losses)
         start = found.step if found else 0
         resume(run, found)
@@ -189,16 +187,6 @@ def _task(shuffled: Shuffled, collate: Collate, device: torch.device) -> Task:
 def moved(batch: Any, device: torch.device) -> Any:
     """A named tuple of tensors, on a device."""
     return type(batch)._make(tensor.to(device, non_blocking=True) for tensor in batch)
-
-
-@contextmanager
-def _interruptible(stop: Stop) -> Iterator[None]:
-    """Ctrl-C saves first, in a worker of a pool too; threads cannot hear it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    with watching(stop):
-        yield
 
 
 @torch.no_grad()

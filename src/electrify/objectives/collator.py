@@ -4,7 +4,8 @@
     collate = MaskingCollator(tokenizer)
     Trainer(WithDictOutput(model), args, train_dataset=examples, data_collator=collate)
 
-`TrainingArguments` needs `remove_unused_columns=False`: the collator makes the fields of a batch.
+`TrainingArguments` needs `remove_unused_columns=False`, as the collator makes the batch's fields,
+and `save_strategy="no"`: networks that share weights are saved by their own `save_pretrained`.
 """
 
 # B batch, L length, N slots a row
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from electrify.batches.batch import Batch
 from electrify.batches.loader import masked_batch
 from electrify.batches.masking import Masking
+from electrify.errors import UserError
 from electrify.objectives.objective import Objective
 from electrify.tokens.tokenizer import SPECIAL_ROLES, SpecialIds
 
@@ -26,25 +28,52 @@ from electrify.tokens.tokenizer import SPECIAL_ROLES, SpecialIds
 class MaskingCollator:
     """Pads tokenized examples and masks them as the official code does.
 
-    Examples are what a tokenizer of transformers returns: `input_ids`, perhaps `token_type_ids`.
-    Masks are drawn by torch's generator, so that every worker of a `DataLoader` has its own.
+    Examples are what a tokenizer of transformers returns: `input_ids`, perhaps `token_type_ids` and
+    `attention_mask`, which tells padding from text. Rows have slots for a full example of `length`
+    tokens, or of the longest in the batch. Masks are drawn by torch's generator, so that every
+    worker of a `DataLoader` has its own.
     """
 
-    def __init__(self, tokenizer: Any, mask_rate: float = 0.15, length: int = 512) -> None:
-        self.masking = Masking(mask_rate, length)
-        self.special = SpecialIds(**{n: getattr(tokenizer, f"{n}_token_id") for n in SPECIAL_ROLES})
+    def __init__(self, tokenizer: Any, mask_rate: float = 0.15, length: int | None = None) -> None:
+        self.mask_rate, self.length = mask_rate, length
+        ids: dict[str, Any] = {n: getattr(tokenizer, f"{n}_token_id", None) for n in SPECIAL_ROLES}
+        if missing := [role for role, number in ids.items() if number is None and role != "unk"]:
+            raise UserError(
+                "the tokenizer lacks special tokens",
+                got=f"no {', '.join(missing)} token",
+                fix='tokenizer.add_special_tokens({"mask_token": "[MASK]", …}), then resize the '
+                "embeddings of both networks",
+            )
+        self.special = SpecialIds(**ids)
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Return the fields of a `Batch` as tensors."""
-        lengths_B = np.array([len(example["input_ids"]) for example in examples])
+        lengths_B = np.array([_real_tokens(example) for example in examples])
         ids_BL = np.full((len(examples), int(lengths_B.max())), self.special.pad)
         types_BL = np.zeros_like(ids_BL)
-        for row, example in enumerate(examples):
-            ids_BL[row, : lengths_B[row]] = example["input_ids"]
-            types_BL[row, : lengths_B[row]] = example.get("token_type_ids", 0)
+        for row, (example, length) in enumerate(zip(examples, lengths_B, strict=True)):
+            ids_BL[row, :length] = example["input_ids"][:length]
+            if "token_type_ids" in example:
+                types_BL[row, :length] = example["token_type_ids"][:length]
+        masking = Masking(self.mask_rate, self.length or ids_BL.shape[1])
         seed, step = torch.randint(2**62, (2,)).tolist()
-        batch = masked_batch(ids_BL, lengths_B, types_BL, self.special, self.masking, (seed, step))
+        batch = masked_batch(ids_BL, lengths_B, types_BL, self.special, masking, (seed, step))
         return batch.map(torch.from_numpy)._asdict()
+
+
+def _real_tokens(example: Mapping[str, Any]) -> int:
+    """Return how many tokens of an example are not padding, which must come last."""
+    mask = example.get("attention_mask")
+    if mask is None:
+        return len(example["input_ids"])
+    count = int(sum(int(one) for one in mask))
+    if not all(int(one) for one in mask[:count]):
+        raise UserError(
+            "examples must be padded at the end",
+            got="padding before text in an attention_mask",
+            fix='tokenizer.padding_side = "right", or do not pad: the collator does',
+        )
+    return count
 
 
 class WithDictOutput(nn.Module):
@@ -53,12 +82,14 @@ class WithDictOutput(nn.Module):
     Losses are means over the batch at hand, as in `Trainer`, not over a global batch.
     """
 
+    accepts_loss_kwargs = False  # of `Trainer`: no number of items is wanted
+
     def __init__(self, objective: Objective) -> None:
         super().__init__()
         self.objective = objective
 
-    def forward(self, **fields: Tensor) -> dict[str, Tensor]:
-        """Return the loss, and sums for the metrics."""
+    def forward(self, return_loss: bool = True, **fields: Tensor) -> dict[str, Tensor]:
+        """Return the loss, and sums for the metrics; `return_loss` lets `Trainer` evaluate."""
         batch = Batch(**fields)
         loss, sums = self.objective(batch, batch.totals())
         return {"loss": loss, **sums}

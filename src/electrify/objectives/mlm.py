@@ -38,6 +38,11 @@ class MaskedLanguageModel(Objective):
         ),
         "mlm_accuracy": Metric("masked-LM accuracy", card="masked-LM accuracy"),
     }
+    former_names: ClassVar[Mapping[str, str]] = {
+        "generator_loss": "mlm_loss",
+        "generator_accuracy": "mlm_accuracy",
+        "generator_correct": "mlm_correct",
+    }
     alarms = (
         learns_nothing(
             "model", "mlm_loss", "it is frozen; the learning rate is far off (optimizer.lr)"

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from electrify.batches.batch import Batch, Totals
+from electrify.config import unknown
 from electrify.models.fast import enable_fast_path
 from electrify.models.initialise import start_at_counts
 from electrify.models.pair import Vocabulary
@@ -65,6 +66,8 @@ class Objective(nn.Module, ABC):
     alarms: ClassVar[tuple[Alarm, ...]] = ()
     watched: ClassVar[str] = ""
     """The metric whose rise and fall the alarms follow; the higher the better."""
+    former_names: ClassVar[Mapping[str, str]] = {}
+    """Names that its metrics and sums had in runs of before, and those they have now."""
     notes: tuple[str, ...] = ()
     """In words: what networks could not share, and what released weights did not hold."""
 
@@ -119,6 +122,8 @@ class Objective(nn.Module, ABC):
 
 def objective_class(kind: str) -> type[Objective]:
     """Return the class of a kind of objective."""
+    if kind not in OBJECTIVES:
+        raise unknown("objective.kind", kind, OBJECTIVES, "objective")
     module, name = OBJECTIVES[kind].where.split(":")
     found: type[Objective] = getattr(import_module(module), name)
     return found

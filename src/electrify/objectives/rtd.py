@@ -19,9 +19,9 @@ from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.sharing import broken_ties
 from electrify.objectives import rtd_bands, sampling
 from electrify.objectives.bands import Metrics, Reference, Sizes, chance_level, frequency_band
-from electrify.objectives.detection import detection_metrics, detection_sums
 from electrify.objectives.masked_lm import EPSILON, predict_slots
 from electrify.objectives.objective import Metric, Objective, Role, Sums, fraction
+from electrify.objectives.rtd_metrics import detection_metrics, detection_sums
 from electrify.recipes.schema import Recipe
 
 DETECTION = ("threshold", "replaced_rate", "false_alarm_rate")

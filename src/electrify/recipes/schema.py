@@ -91,7 +91,7 @@ class Sharing:
 class ObjectiveSettings:
     """What is learned."""
 
-    kind: Annotated[str, tyro.conf.arg(metavar="{rtd,mlm}")] = "rtd"
+    kind: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(OBJECTIVES) + "}")] = "rtd"
     """Replaced token detection, or masked language modelling with the discriminator's encoder."""
     mask_rate: float = 0.15
     """Share of tokens that are hidden."""
@@ -240,7 +240,7 @@ def override(recipe: Recipe, changes: Mapping[str, Any], others: Sequence[str] =
 
 def _flattened(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in changes.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and (value or not name.endswith("config")):
             yield from _flattened(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

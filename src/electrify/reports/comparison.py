@@ -40,7 +40,7 @@ def _headlines(runs: Sequence[RunRecord]) -> Html:
         )
     titles = ["run", "architecture", "parameters", "steps", "tokens seen"]
     titles += [*(look.label for look in _metrics(runs).values()), "tokens/s"]
-    caption = "Losses and AUC are the last on held-out text"
+    caption = "Metrics are the last on held-out text"
     return table(caption, [text(title) for title in titles], rows, left=(0, 1))
 
 
@@ -73,7 +73,7 @@ def _together(runs: Sequence[RunRecord], metric: str, look: Metric) -> Html | No
 def _notes(runs: Sequence[RunRecord]) -> list[Html]:
     said = ["Thin lines are on training text, thick ones with dots on held-out text."]
     if len({run.sizes.vocab_size for run in runs}) > 1:
-        said.append("Vocabularies differ, so generator losses are not of the same thing.")
+        said.append("Vocabularies differ, so losses of masked tokens are not of the same thing.")
     if len({run.about["identity"]["data"]["manifest_sha256"] for run in runs}) > 1:
         said.append("The shards differ, so held-out losses are on different text.")
     return [paragraph(text(" ".join(said)))]

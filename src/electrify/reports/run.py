@@ -16,7 +16,7 @@ from electrify.reports.provenance import Source, read_source
 from electrify.storage.commit import checked_manifest
 from electrify.training import checkpoint
 from electrify.training.folder import RunFolder
-from electrify.training.journal import METRICS_FILE, TIMING_FILE, records_in
+from electrify.training.journal import METRICS_FILE, TIMING_FILE, records_in, renamed
 
 Records = list[dict[str, Any]]
 
@@ -123,7 +123,10 @@ def read_run(folder: Path, name: str) -> RunRecord:
     """A run's folder, which may be trained in at this moment."""
     kept = RunFolder(folder)
     sources = [read_source(folder, "run.json")[1]]
-    metrics, timing = (_journal(folder, file, sources) for file in (METRICS_FILE, TIMING_FILE))
+    recipe = kept.recipe
+    former = objective_class(recipe.objective.kind).former_names
+    metrics = [renamed(r, former) for r in _journal(folder, METRICS_FILE, sources)]
+    timing = _journal(folder, TIMING_FILE, sources)
     saved, parameters = _newest_checkpoint(folder, sources)
     about = kept.about
     try:

@@ -17,7 +17,6 @@ from electrify.errors import UserError
 from electrify.jobs import available_cores
 from electrify.progress import duration
 from electrify.recipes.schema import Recipe
-from electrify.training.clock import Spent
 from electrify.training.evaluate import validate
 from electrify.training.precision import Choice
 from electrify.training.signals import Stop
@@ -47,7 +46,7 @@ def fit_to_budget(
     The main rank measures, and all take its answer. Updates are complete ones at a rate of 0. None
     if there is a reason to stop before that.
     """
-    engine, stepper = stepper.engine, replace(stepper, spent=Spent())
+    engine = stepper.engine
     begin, scale = time.monotonic(), engine.scale_state()
     cpu_begin = time.process_time()
     one_step = _seconds_of_a_step(stepper, _seconds_to_measure(seconds), stop) * OVERHEAD

@@ -57,7 +57,13 @@ class Spent:
         self.updates = 0
         self.measuring = False
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.begun = time.monotonic()
+        self.started = time.monotonic()
+
+    def restart(self) -> None:
+        """Forget what was counted: setting up and measuring are not part of the training."""
+        self.updates, self.measuring = 0, False
+        self.seconds.clear()
+        self.started = time.monotonic()
 
     def begin_update(self) -> None:
         """Count an update; some are measured, the first one among them."""
@@ -80,8 +86,6 @@ class Spent:
     def waiting(self, items: Iterable[Item]) -> Iterator[Item]:
         """The same items; the time they took to come was spent on data."""
         iterator = iter(items)
-        if not self.updates:  # setting up is not part of the training
-            self.begun = time.monotonic()
         while True:
             begin = time.monotonic()
             try:
@@ -93,7 +97,7 @@ class Spent:
 
     def shares(self) -> dict[str, float]:
         """Of all time since the beginning; updates are shared out as those that were measured."""
-        total = max(time.monotonic() - self.begun, 1e-9)
+        total = max(time.monotonic() - self.started, 1e-9)
         beside = {name: self.seconds[name] / total for name in ("data", "evaluation", "saving")}
         measured = sum(self.seconds[name] for name in self.IN_UPDATES)
         updates = 1 - sum(beside.values())

@@ -1,12 +1,13 @@
 """`electrify export RUN --out DIR`: a run's newest checkpoint as Hugging Face folders."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
 from electrify.objectives.card import Facts, card
 from electrify.training.folder import RunFolder
-from electrify.training.journal import read_metrics
+from electrify.training.journal import NO_NAMES, read_metrics
 from electrify.training.options import Export
 from electrify.training.trained import load_trained
 
@@ -15,7 +16,7 @@ def export_run(settings: Export) -> dict[str, Path]:
     """Write a folder for each network, and DIR/encoder; returns the folders by role."""
     about = RunFolder(settings.run).about
     step, recipe, tokenizer, objective = load_trained(settings.run, settings.step)
-    record = validation_record(settings.run, step)
+    record = validation_record(settings.run, step, objective.former_names)
     main = objective.networks[objective.main]
     networks = {**objective.networks, ENCODER_ROLE: encoder_alone(main)}
     for name, value in objective.config_fields(record).items():
@@ -35,7 +36,8 @@ def export_run(settings: Export) -> dict[str, Path]:
     return {role: settings.out / role for role in networks if (settings.out / role).is_dir()}
 
 
-def validation_record(run: Path, step: int) -> dict[str, Any]:
+def validation_record(run: Path, step: int, former: Mapping[str, str] = NO_NAMES) -> dict[str, Any]:
     """The newest evaluation on the validation set up to a step; empty if there was none."""
-    records = [r for r in read_metrics(run) if r["split"] == "validation" and r["step"] <= step]
+    found = read_metrics(run, former)
+    records = [r for r in found if r["split"] == "validation" and r["step"] <= step]
     return records[-1] if records else {}

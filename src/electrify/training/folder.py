@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from electrify import config
 from electrify.errors import UserError
+from electrify.objectives.objective import objective_class
 from electrify.recipes.schema import Recipe
 from electrify.storage.build import versions
 from electrify.storage.commit import (
@@ -104,10 +105,10 @@ class RunFolder(NamedTuple):
         """
         if not stored(self.checkpoints):
             return recipe
-        for role in ("discriminator", "generator"):
-            part, kept = getattr(recipe, role), self.path / "networks" / role
+        for role, spec in objective_class(recipe.objective.kind).roles.items():
+            part, kept = getattr(recipe, spec.section), self.path / "networks" / role
             if part.init_from and kept.is_dir():
-                recipe = replace(recipe, **{role: replace(part, init_from=str(kept))})
+                recipe = replace(recipe, **{spec.section: replace(part, init_from=str(kept))})
         return recipe
 
     @property
@@ -144,10 +145,10 @@ class RunFolder(NamedTuple):
             before = {**self.about["identity"], "recipe": config.to_dict(self.recipe)}
             others = "another recipe or other data"
             refuse_other(self.path, before, identity, others, "was started", free=FREE)
-            for name, version in made_with().items():
-                before = self.about["made_with"].get(name)
-                if before != version:
-                    warn(f"begun with {name} {before}, here is {version}: bits may differ")
+            for name, here in made_with().items():
+                there = self.about["made_with"].get(name)
+                if there != here:
+                    warn(f"started with {name} {there}, here is {here}: bits may differ")
         else:
             tokenizers.save_tokenizer(tokenizer, self.tokenizer, recipe.run.length)
             for role, network in networks.items():

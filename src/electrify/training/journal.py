@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 from electrify.errors import DamagedError
@@ -19,6 +20,8 @@ from electrify.storage.commit import committed, defined
 from electrify.training.observer import Observer, warn
 
 METRICS_FILE, TIMING_FILE = "metrics.jsonl", "timing.jsonl"
+
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 JournalRecord = Mapping[str, float | int | str | None]
 
@@ -52,31 +55,18 @@ def records_in(content: bytes, path: Path) -> list[dict[str, Any]]:
                 got=f"line {number}: {error!r}",
                 fix="remove that line, or the file",
             ) from error
-        records.append(modern_names(record))
+        records.append(record)
     return records
 
 
-MASKED_LM_NAMES = {
-    "generator_loss": "mlm_loss",
-    "generator_accuracy": "mlm_accuracy",
-    "generator_correct": "mlm_correct",
-}
+def renamed(record: Mapping[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
+    """Return a record with names as they are now; `former` has those that were used before."""
+    return {former.get(name, name): value for name, value in record.items()}
 
 
-def modern_names(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record in which a masked language model is not called a generator.
-
-    Runs of the masked-LM baseline once logged its loss under the generator's name; those of
-    replaced token detection have the discriminator's loss beside it.
-    """
-    if "discriminator_loss" in record or "generator_loss" not in record:
-        return record
-    return {MASKED_LM_NAMES.get(name, name): value for name, value in record.items()}
-
-
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The metrics of a run, which may be going on."""
-    return records_of(run / METRICS_FILE)
+def read_metrics(run: Path, former: Mapping[str, str] = NO_NAMES) -> list[dict[str, Any]]:
+    """Read the metrics of a run, which may be training, under the names they have now."""
+    return [renamed(record, former) for record in records_of(run / METRICS_FILE)]
 
 
 def seconds_trained(run: Path) -> float:
@@ -88,9 +78,10 @@ def seconds_trained(run: Path) -> float:
     return total
 
 
-def cut(path: Path, step: int) -> None:
-    """Leave in a journal's file what was recorded up to a step."""
-    kept = "".join(as_line(record) for record in records_of(path) if record["step"] <= step)
+def cut(path: Path, step: int, former: Mapping[str, str] = NO_NAMES) -> None:
+    """Leave in a journal's file what was recorded up to a step, under the names of now."""
+    records = (renamed(record, former) for record in records_of(path) if record["step"] <= step)
+    kept = "".join(map(as_line, records))
     content = kept.encode()
     if not path.exists() or path.read_bytes() != content:
         with committed(path) as temporary:
@@ -98,16 +89,18 @@ def cut(path: Path, step: int) -> None:
 
 
 class Journal(Observer):
-    """Appends records to the files of a run that starts after `step`, 0 for a new one.
+    """Appends records to the files of a run, from `on_rewind(step)` on.
 
-    Records that cannot be written are warned about, unless it is `strict`.
+    Records that cannot be written are warned about, unless it is `strict`. What was recorded under
+    `former` names gets those of now.
     """
 
-    def __init__(self, run: Path, step: int, strict: bool = True) -> None:
+    def __init__(
+        self, run: Path, strict: bool = True, former: Mapping[str, str] = NO_NAMES
+    ) -> None:
         run.mkdir(parents=True, exist_ok=True)
-        self._run, self._strict = run, strict
+        self._run, self._strict, self._former = run, strict, former
         self._files: dict[str, IO[bytes]] = {}
-        self.on_rewind(step)
 
     def on_log(
         self, split: str, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]
@@ -123,11 +116,11 @@ class Journal(Observer):
             warn(f"the metrics of step {step:,} could not be written: {error}")
 
     def on_rewind(self, step: int) -> None:
-        """Forget what came after a step."""
+        """Forget what came after a step, 0 for a new run, and append from there on."""
         for name in (METRICS_FILE, TIMING_FILE):
             if name in self._files:
                 self._files[name].close()
-            cut(self._run / name, step)
+            cut(self._run / name, step, self._former)
             self._files[name] = (self._run / name).open("ab", buffering=0)
 
     def record(self, step: int, split: str, values: JournalRecord) -> None:

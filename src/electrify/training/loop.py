@@ -43,6 +43,7 @@ def resume(run: Training, found: Stored | None) -> None:
 
 def train(run: Training, start: int) -> Done:
     """Train to the end, going back to a checkpoint where the guard asks for it, if there is one."""
+    run.stepper.spent.restart()
     while True:
         done = train_from(run, start)
         if run.writer is not None:

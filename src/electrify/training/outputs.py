@@ -78,7 +78,8 @@ def observers(
 ) -> Observer:
     """Return the journal, the trackers and the screen, open for a run that starts after a step."""
     warnings, engine = StderrWarnings(), stepper.engine
-    journal = Journal(folder.path, start, strict=settings.on_save_error == "stop")
+    strict = settings.on_save_error == "stop"
+    journal = Journal(folder.path, strict, objective.former_names)
     stack.callback(journal.close)
     screen = stack.enter_context(Screen())
     trackers = [
@@ -97,7 +98,7 @@ def observers(
     return Observers(journal, *trackers, line, warnings)
 
 
-def last_evaluated(folder: RunFolder) -> int:
-    """Return the last step whose validation metrics are in the journal."""
-    steps = (r["step"] for r in read_metrics(folder.path) if r["split"] == "validation")
-    return max(steps, default=0)
+def last_evaluated(folder: RunFolder, start: int) -> int:
+    """Return the last step up to `start` whose validation metrics are in the journal."""
+    records = (r for r in read_metrics(folder.path) if r["split"] == "validation")
+    return max((r["step"] for r in records if r["step"] <= start), default=0)

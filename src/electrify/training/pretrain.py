@@ -114,9 +114,10 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             validation=validation,
             workers=settings.workers,
             stop_if_unsaved=settings.on_save_error == "stop",
-            evaluated=engine.broadcast(last_evaluated(folder) if engine.is_main else 0),
+            evaluated=engine.main_first(lambda: last_evaluated(folder, start)),
         )
         resume(run, found)
+        run.observer.on_rewind(start)
         if engine.is_main:
             print(summary.beginning(recipe, objective, run, start), flush=True)
         done = train(run, start)

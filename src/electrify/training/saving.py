@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from math import isfinite
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +9,7 @@ import torch
 from electrify.training import checkpoint
 from electrify.training.checkpoint import NotSaved, Snapshot, Stored, Writer, snapshot
 from electrify.training.engine import Engine
-from electrify.training.journal import modern_names
+from electrify.training.journal import NO_NAMES, renamed
 from electrify.training.observer import Observer
 from electrify.training.state import (
     load_model,
@@ -92,7 +91,7 @@ def restore(run: Training, found: Stored) -> None:
     run.guard.load(taken.state["guard"])
     engine.load_scale(taken.state["scale"])
     run.summed = taken.state["summed"]
-    sums: dict[str, Any] = modern_names(taken.state["sums"])
+    sums = renamed(taken.state["sums"], getattr(model, "former_names", NO_NAMES))
     # Sums are those of all ranks: the main one has them, so that they count once.
     run.sums = {
         name: torch.from_numpy(np.asarray(value)).to(engine.device) * engine.is_main

@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +53,10 @@ class Stop:
 
 @contextmanager
 def watching(stop: Stop) -> Iterator[None]:
-    """Inside, signals ask to stop; a second Ctrl-C leaves at once."""
+    """Inside, signals ask to stop; a second Ctrl-C leaves at once. Threads get no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def ask(number: int, frame: FrameType | None) -> None:
         if stop.signal == signal.SIGINT == number:
