@@ -73,6 +73,24 @@ def test_from_documents_to_an_export(docs, vocab, tmp_path, monkeypatch):
     assert electrify.plan("electra-small", steps=8, length=32, overrides=SMALL)["steps"] == 8
 
 
+def test_a_script_needs_no_guard_for_workers(tmp_path):
+    """Spawned workers import the main module, which here would start the work again."""
+    (tmp_path / "text").mkdir()
+    for number in range(4):
+        (tmp_path / "text" / f"{number}.txt").write_text("kata lodi mifu. " * 40)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import electrify\n"
+        "made = electrify.corpus('text', 'text', out='docs', workers='2')\n"
+        "print(made['documents'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "4"
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

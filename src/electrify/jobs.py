@@ -3,15 +3,17 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import Any, TypeVar
 
 from electrify.errors import UserError, needs
@@ -38,7 +40,8 @@ class _Pool(ProcessPoolExecutor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Queue a job, and perhaps start a worker for it."""
-        with _interrupts_blocked():
+        ours = getattr(fn, "func", fn).__module__ != "__main__"
+        with _interrupts_blocked(), _without_main() if ours else nullcontext():
             return super().submit(fn, *args, **kwargs)
 
 
@@ -58,6 +61,21 @@ def _interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start workers that do not run the user's script again.
+
+    A spawned worker imports the main module; a script without `if __name__ == "__main__"` would do
+    its work again there. A job that is defined elsewhere does not need it.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextmanager
