@@ -37,8 +37,15 @@ def command(
         return result
 
     run.__name__ = run.__qualname__ = where.rpartition(":")[2]
-    run.__signature__ = inspect.signature(settings)  # type: ignore[attr-defined]
+    run.__signature__ = _signature(settings, returns)  # type: ignore[attr-defined]
     return run
+
+
+def _signature(settings: Any, returns: Any) -> inspect.Signature:
+    """Return the signature of some settings, without what is for the command line."""
+    hints, signature = get_type_hints(settings), inspect.signature(settings)
+    parameters = [p.replace(annotation=hints[n]) for n, p in signature.parameters.items()]
+    return inspect.Signature(parameters, return_annotation=returns)
 
 
 def _function(where: str) -> Callable[..., Any]:
@@ -62,7 +69,7 @@ export = command(Export, "electrify.training.export_run:export_run", dict[str, P
 glue = command(Glue, "electrify.finetuning.glue.command:glue", list[dict[str, Any]])
 squad = command(Squad, "electrify.finetuning.squad.command:squad", dict[str, Any])
 finetune = command(Finetune, "electrify.finetuning.own.command:finetune", dict[str, Any])
-predict = command(Predict, "electrify.finetuning.own.predict:predict", dict[str, Any])
+predict = command(Predict, "electrify.finetuning.own.predict:predict", str)
 report = command(Report, "electrify.reports.report:report", Path)
 
 

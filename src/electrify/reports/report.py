@@ -17,8 +17,8 @@ from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_s
 from electrify.storage.commit import committed
 
 
-def report(settings: Report) -> None:
-    """Read the folders and commit the page."""
+def report(settings: Report) -> Path:
+    """Read the folders and commit the page; returns its path."""
     _check(settings)
     names = _names(settings.folders)
     runs, results, tuned = [], [], []
@@ -39,6 +39,7 @@ def report(settings: Report) -> None:
     with committed(settings.out) as temporary:
         temporary.write_bytes(page)
     print(settings.out)
+    return settings.out
 
 
 def _check(settings: Report) -> None:

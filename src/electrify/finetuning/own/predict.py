@@ -51,8 +51,8 @@ from electrify.storage.commit import TABLE, checked_json, committed, damaged
 from electrify.training.engine import Engine
 
 
-def predict(settings: Predict) -> None:
-    """Write what the model says; the scores go to the terminal."""
+def predict(settings: Predict) -> str:
+    """Write and return the rows with predictions; the scores go to the terminal."""
     suffix = _suffix(settings)
     if (settings.model / ".parts").is_dir():
         got = "a fine-tuning that was stopped"
@@ -75,6 +75,7 @@ def predict(settings: Predict) -> None:
     notes = [form, cut_said(settings.file, target, rows, most) if rows.cut else ""]
     notes.append(_scores(target, data, said))
     _write(settings.out, content, [note for note in notes if note])
+    return content
 
 
 def _suffix(settings: Predict) -> str:
