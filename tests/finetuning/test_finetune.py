@@ -13,6 +13,7 @@ from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
 
 from electrify.cli import main
 from electrify.errors import UserError
+from electrify.finetuning import experiment
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own import command as module
@@ -22,6 +23,7 @@ from electrify.finetuning.own.predict import predict
 from electrify.finetuning.own.target import Target, unscale
 from electrify.finetuning.results import Result, best_of
 from electrify.storage.commit import read_json
+from electrify.training.checkpoint import NotSaved
 
 SAID = {
     "classes": "2 classes (bad, good); labels are words",
@@ -221,7 +223,27 @@ def test_an_export_that_says_something_else_does_not_count(encoder_folder, tmp_p
     monkeypatch.setattr(problems, "load_network", damaged)
     with pytest.raises(UserError, match="does not survive export"):
         finetune(chosen)
-    assert not chosen.out.exists()
+    assert [path.name for path in chosen.out.iterdir()] == [".parts"]
+    assert not (chosen.out / ".parts/seed-0/result.json").exists()
+
+
+def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(
+    encoder_folder, tmp_path, monkeypatch
+):
+    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    real = experiment.fit
+
+    def full(*arguments):
+        real(*arguments)
+        raise NotSaved(OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(experiment, "fit", full)
+    with pytest.raises(NotSaved):
+        finetune(chosen)
+    assert list(chosen.out.glob(".parts/seed-0/checkpoints/step-*/*"))
+    monkeypatch.setattr(experiment, "fit", real)
+    finetune(chosen)  # the lock is free, and nothing is refused
+    assert (chosen.out / "model.safetensors").is_file()
 
 
 def test_what_is_cut_is_counted_and_said(encoder_folder, tmp_path, capsys):

@@ -19,6 +19,7 @@ from electrify.finetuning.squad.command import squad
 from electrify.finetuning.squad.data import read_questions
 from electrify.finetuning.squad.metrics import question_scores
 from electrify.storage.commit import json_bytes
+from electrify.training.checkpoint import NotSaved
 
 BY_HEART = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")
 
@@ -195,6 +196,26 @@ def test_a_run_killed_after_learning_does_not_learn_again(
     squad(Squad(str(encoder_folder), folder, again, "1.1", fit=short, length=24))
     for name in ("predictions.json", "nbest_predictions.json"):
         assert (again / name).read_bytes() == (settings.out / name).read_bytes()
+
+
+def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(
+    folder, encoder_folder, tmp_path, monkeypatch
+):
+    short = Fit(epochs=1, batch_size=8)
+    settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
+    real = experiment.fit
+
+    def full(*arguments):
+        real(*arguments)
+        raise NotSaved(OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(experiment, "fit", full)
+    with pytest.raises(NotSaved):
+        squad(settings)
+    assert list(settings.out.glob(".parts/seed-0/checkpoints/step-*/*"))
+    monkeypatch.setattr(experiment, "fit", real)
+    squad(settings)  # the lock is free, and nothing is refused
+    assert loaded(settings.out / "result.json")["fit"]["steps"] == 3
 
 
 def test_shares_limits_and_simple_2_0(folder, encoder_folder, tmp_path):

@@ -90,11 +90,13 @@ class Build:
             yield index, None if done else part  # a finished part's bytes need not travel
 
     def withdraw(self) -> None:
-        """Leave no trace if nothing was made yet: a corrected command can then use the folder."""
-        if any(self.staging.glob("*/*.json")):
-            return
-        (self.out / "settings.toml").unlink(missing_ok=True)
-        shutil.rmtree(self.staging, ignore_errors=True)
+        """Leave no trace if nothing was made yet: a corrected command can then use the folder.
+
+        Any file of a stage counts: a record, but also the checkpoint of a run that is not finished.
+        """
+        if not any(path.is_file() for path in self.staging.glob("*/**/*")):
+            (self.out / "settings.toml").unlink(missing_ok=True)
+            shutil.rmtree(self.staging, ignore_errors=True)
         self._release()
 
     def finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
