@@ -12,7 +12,7 @@ from tests.models.test_architectures import SEEN, each
 from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
 
 from electrify.cli import main
-from electrify.errors import UserError
+from electrify.errors import DamagedError, UserError
 from electrify.finetuning import experiment
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.options import Predict
@@ -22,7 +22,7 @@ from electrify.finetuning.own.command import finetune, first_score
 from electrify.finetuning.own.predict import predict
 from electrify.finetuning.own.target import Target, unscale
 from electrify.finetuning.results import Result, best_of
-from electrify.storage.commit import read_json
+from electrify.storage.commit import read_json, write_json
 from electrify.training.checkpoint import NotSaved
 
 SAID = {
@@ -244,6 +244,46 @@ def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(
     monkeypatch.setattr(experiment, "fit", real)
     finetune(chosen)  # the lock is free, and nothing is refused
     assert (chosen.out / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_folder_begun_by_an_earlier_version_is_finished(
+    failed, encoder_folder, tmp_path, monkeypatch, capsys
+):
+    """Its results lack the identity, and its models are in .parts/seed-N/model."""
+    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run_one", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            finetune(chosen)
+    model = chosen.out / ".parts/seed-0/model"
+    model.mkdir(parents=True)
+    (model / "model.safetensors").write_bytes(b"weights")
+    done = {"scores": {"accuracy": 0.5}, "degenerate": False, "steps": 15, "seconds": 1.0, "examples_per_second": 9.0}  # fmt: skip
+    write_json(
+        model.parent / "result.json", {"seed": 0, **({"failed": "it broke"} if failed else done)}
+    )
+    capsys.readouterr()
+    finetune(chosen)
+    assert "this seed is trained again" in capsys.readouterr().out
+    again = replace(chosen, out=tmp_path / "again")
+    finetune(again)
+    weights = [(one.out / "model.safetensors").read_bytes() for one in (chosen, again)]
+    assert weights[0] == weights[1]
+
+
+def test_a_model_without_files_is_never_committed(encoder_folder, tmp_path, monkeypatch):
+    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "summarised", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            finetune(chosen)
+    shutil.rmtree(chosen.out / ".parts/seed-0/files")
+    with pytest.raises(DamagedError, match="is missing"):
+        finetune(chosen)
+    assert not (chosen.out / "manifest.json").exists()
+    shutil.rmtree(chosen.out / ".parts/seed-0")  # as the error advises
+    finetune(chosen)
 
 
 def test_what_is_cut_is_counted_and_said(encoder_folder, tmp_path, capsys):

@@ -198,6 +198,39 @@ def test_a_run_killed_after_learning_does_not_learn_again(
         assert (again / name).read_bytes() == (settings.out / name).read_bytes()
 
 
+def test_a_folder_begun_by_an_earlier_version_resumes(
+    folder, encoder_folder, tmp_path, monkeypatch, capsys
+):
+    """Its checkpoints are in .parts/fit; once trained, the weights in .parts/fitted.safetensors."""
+    short = Fit(epochs=1, batch_size=8)
+    settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
+    with monkeypatch.context() as patch:
+        patch.setattr(problems, "decode", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            squad(settings)
+    parts, real, starts = settings.out / ".parts", fitting.train, []
+    (parts / "seed-0/checkpoints/fitted.json").unlink()
+    (parts / "seed-0").rename(parts / "fit")
+    trained = replace(settings, out=tmp_path / "trained")
+    shutil.copytree(settings.out, trained.out)
+    shutil.rmtree(trained.out / ".parts/fit/checkpoints")
+    (trained.out / ".parts/fitted.safetensors").touch()
+    (trained.out / ".parts/fitted.json").touch()
+
+    def noted(run, start):
+        starts.append((start, run.cadence.steps))
+        return real(run, start)
+
+    monkeypatch.setattr(fitting, "train", noted)
+    squad(settings)
+    assert "trained again" not in capsys.readouterr().out
+    squad(trained)
+    assert "trained again" in capsys.readouterr().out
+    assert starts == [(3, 3), (0, 3)]
+    answers = [one.out / "predictions.json" for one in (settings, trained)]
+    assert answers[0].read_bytes() == answers[1].read_bytes()
+
+
 def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(
     folder, encoder_folder, tmp_path, monkeypatch
 ):

@@ -18,11 +18,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from electrify.errors import GuardError
+from electrify.errors import DamagedError, GuardError
 from electrify.finetuning.encoder import HEADS_DRAWN, Encoder, open_encoder
 from electrify.finetuning.fit import Fitted, Told, fit, forget, outputs, silent
 from electrify.finetuning.options import Fit
-from electrify.finetuning.results import Result, degenerate, read_result, write_result
+from electrify.finetuning.results import (
+    Result,
+    damaged_result,
+    degenerate,
+    read_result,
+    write_result,
+)
 from electrify.progress import Update
 from electrify.storage.build import committed_file
 from electrify.storage.commit import read_json, write_json
@@ -219,7 +225,14 @@ def stored_result(problem: Problem, folder: Path) -> Result | None:
     begun, path = folder / "identity.json", folder / "result.json"
     if not begun.is_file() and not path.is_file():
         return None
-    before = read_json(path)["identity"] if path.is_file() else read_json(begun)
+    before = read_json(path if path.is_file() else begun)
+    if path.is_file():
+        if "identity" not in before:
+            if problem.identity:
+                raise damaged_result(path, "no identity")
+            print(f"note: {path} is of an earlier version of electrify: this seed is trained again")
+            return None
+        before = before["identity"]
     refuse_other(
         folder,
         before,
@@ -243,6 +256,9 @@ def publish(out: Path, folder: Path) -> list[dict[str, Any]]:
     """Commit the files of a run to a build; returns their entries for its manifest."""
     staged = folder / TO_PUBLISH
     files = sorted(path for path in staged.rglob("*") if path.is_file())
+    if not files:
+        fix = f"remove {folder}: the same command trains it again"
+        raise DamagedError("the model of a finished run is missing", got=f"no {staged}", fix=fix)
     entries = []
     for path in files:
         name = path.relative_to(staged)

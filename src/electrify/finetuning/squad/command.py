@@ -21,7 +21,7 @@ from electrify.finetuning.experiment import (
     run_one,
     stored_result,
 )
-from electrify.finetuning.fit import Fitted, check_fit
+from electrify.finetuning.fit import CHECKPOINTS, Fitted, check_fit
 from electrify.finetuning.options import Squad
 from electrify.finetuning.squad.data import find_files
 from electrify.finetuning.squad.heads import SPAN_HEADS
@@ -78,6 +78,11 @@ def _load(problem: SquadProblem) -> None:
 def _make(build: Build, problem: SquadProblem) -> None:
     settings = problem.settings
     folder = build.staging / f"seed-{settings.seed}"
+    earlier = build.staging / "fit"  # the name that earlier versions gave it
+    if earlier.is_dir() and not folder.exists():
+        earlier.rename(folder)
+        if not (folder / CHECKPOINTS).exists():
+            print("note: an earlier version of electrify trained this model: it is trained again")
     with progress("learning") as update:
         told = progressing(update, "step", 0, 1)
         result = stored_result(problem, folder) or run_one(
