@@ -51,14 +51,13 @@ def finetune(settings: Finetune) -> dict[str, Any]:
     most = min(settings.length, open_encoder(settings.model).longest)
     problem = OwnProblem(settings, found.target, found.data, dev, most)
     print(_said(settings.train, found))
-    build = Build(settings.out, "fine-tuned model", _identity(settings))
-    if not build.finished:
-        try:
-            with LOADED:
+    with Build(settings.out, "fine-tuned model", _identity(settings)) as build, LOADED:
+        if not build.finished:
+            try:
                 _make(build, problem, found.columns)
-        except UserError:
-            build.withdraw()
-            raise
+            except UserError:
+                build.withdraw()
+                raise
     result: dict[str, Any] = read_json(settings.out / "result.json")
     print(finetune_summary(result))
     print(settings.out)

@@ -40,14 +40,14 @@ def squad(settings: Squad) -> dict[str, Any]:
     with LOADED:
         if not (settings.out / "manifest.json").exists():
             _load(problem)  # what can be wrong with the input shows before the folder is begun
-        build = Build(settings.out, "squad", _identity(problem), HEADS_DRAWN)
-        if not build.finished:
-            build.save_settings(to_toml(settings, without=("out",)))
-            try:
-                _make(build, problem)
-            except UserError:
-                build.withdraw()
-                raise
+        with Build(settings.out, "squad", _identity(problem), HEADS_DRAWN, ["model"]) as build:
+            if not build.finished:
+                build.save_settings(to_toml(settings, without=("out",)))
+                try:
+                    _make(build, problem)
+                except UserError:
+                    build.withdraw()
+                    raise
     result: dict[str, Any] = read_json(settings.out / "result.json")
     print(_table(result))
     print(f"{settings.out / 'result.json'}")
