@@ -1,5 +1,6 @@
 """One's own data, from files to a model that transformers runs."""
 
+import math
 import shutil
 from dataclasses import replace
 
@@ -364,4 +365,24 @@ def test_the_command_takes_every_setting_of_a_fit(encoder_folder, tmp_path, caps
 def test_a_run_that_broke_down_is_told(encoder_folder, tmp_path, capsys):
     chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, lr=0.5, epochs=2.0))  # fmt: skip
     finetune(chosen)
-    assert "the same answer for every row" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "; the same answer (" in said
+    assert ") for every example: try a lower --lr" in said
+    assert read_json(chosen.out / "result.json")["seeds"][0]["degenerate"] is True
+
+
+def test_answers_that_are_no_numbers_are_called_so():
+    nan = float("nan")
+    result = Result("", 0, "", {"dev": {"mse": nan}}, degenerate="answers that are no numbers")
+    seeds = [module._recorded(result)]
+    assert "; answers that are no numbers: try a lower" in module.finetune_summary({"seeds": seeds})
+    del seeds[0]["why"]  # as earlier versions wrote it
+    assert "; the same answer for every row: try" in module.finetune_summary({"seeds": seeds})
+
+
+def test_the_deviation_of_an_undefined_score_is_undefined():
+    results = [Result("", n, "", {"dev": {"f1": n / 2, "pearson": float("nan")}}) for n in range(2)]
+    alone, both = module.summarised(results[:1])["std"], module.summarised(results)["std"]
+    assert (alone["f1"], both["f1"]) == (0.0, pytest.approx(0.5 / 2**0.5))
+    assert math.isnan(alone["pearson"])
+    assert math.isnan(both["pearson"])

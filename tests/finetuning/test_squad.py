@@ -10,7 +10,7 @@ from tests.finetuning.squad_files import paragraphs, write_squad
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 
 from electrify.cli import main
-from electrify.errors import UserError
+from electrify.errors import GuardError, UserError
 from electrify.finetuning import experiment
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.options import Fit, Squad
@@ -229,6 +229,20 @@ def test_a_folder_begun_by_an_earlier_version_resumes(
     assert starts == [(3, 3), (0, 3)]
     answers = [one.out / "predictions.json" for one in (settings, trained)]
     assert answers[0].read_bytes() == answers[1].read_bytes()
+
+
+def test_a_training_that_broke_down_says_why(folder, encoder_folder, tmp_path, monkeypatch):
+    settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", length=24)
+
+    def broken(*arguments):
+        raise GuardError("it broke", got="step 7: nan", fix="export an earlier checkpoint")
+
+    monkeypatch.setattr(experiment, "fit", broken)
+    for _ in range(2):
+        with pytest.raises(GuardError) as error:
+            squad(settings)
+        assert (error.value.what, error.value.got) == ("it broke", "step 7: nan")
+        assert error.value.fix == "a lower --lr and another --out, or look at the data"
 
 
 def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(

@@ -33,6 +33,7 @@ from electrify.progress import Update
 from electrify.storage.build import committed_file
 from electrify.storage.commit import read_json, write_json
 from electrify.storage.folder import refuse_other
+from electrify.training.observer import warn
 
 TRAIN = "train"
 Outputs = Sequence[NDArray[np.float32]]
@@ -70,6 +71,8 @@ class Problem(Protocol):
     """What to measure; "train" is what to learn from."""
     answered_together: int = 64
     """Examples in a batch of prediction."""
+    fewest_answers: int = 2
+    """As many answers that are all the same make a run degenerate."""
 
     @property
     def name(self) -> str:
@@ -111,7 +114,26 @@ def run_one(
     device: str = "auto",
     told: Told = silent,
 ) -> Result:
-    """Fine-tune, measure, commit; a training that breaks down is a result that says so.
+    """Run one seed; a training that breaks down is a result that says so, and a warning why."""
+    try:
+        return train_and_measure(problem, model, seed, folder, settings, device, told)
+    except GuardError as error:
+        warn(f"{problem.name} seed {seed}: {error.what}\n  got: {error.got}")
+        counts = problem.counts(load_splits(problem, model)[1])
+        failed = Result(problem.name, seed, problem.preset, failed=error.what, **counts)
+        return commit(problem, folder, failed)
+
+
+def train_and_measure(
+    problem: Problem,
+    model: str,
+    seed: int,
+    folder: Path,
+    settings: Fit,
+    device: str = "auto",
+    told: Told = silent,
+) -> Result:
+    """Fine-tune, measure, commit; a training that breaks down is an error.
 
     After a kill it resumes where it was. `stored_result` gives a result that was committed before.
     """
@@ -121,21 +143,21 @@ def run_one(
     encoder, splits = load_splits(problem, model)
     train = splits[TRAIN].rows
     network = new_model(problem, encoder, seed)
-    result = Result(problem.name, seed, problem.preset, **problem.counts(splits))
-    try:
-        fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, told)
-    except GuardError as error:
-        result = result._replace(failed=error.what)
-    else:
-        trained = _answered(problem, encoder, splits, network, fitted)
-        problem.keep(folder, trained)
-        result = result._replace(
-            scores=trained.scores,
-            degenerate=next(filter(None, map(degenerate, trained.answers.values())), ""),
-            seconds=fitted.seconds,
-            examples_per_second=fitted.examples_per_second,
-            steps=fitted.steps,
-        )
+    fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, told)
+    trained = _answered(problem, encoder, splits, network, fitted)
+    problem.keep(folder, trained)
+    doubts = (degenerate(some, problem.fewest_answers) for some in trained.answers.values())
+    result = Result(
+        problem.name,
+        seed,
+        problem.preset,
+        scores=trained.scores,
+        degenerate=next(filter(None, doubts), ""),
+        seconds=fitted.seconds,
+        examples_per_second=fitted.examples_per_second,
+        steps=fitted.steps,
+        **problem.counts(splits),
+    )
     return commit(problem, folder, result)
 
 

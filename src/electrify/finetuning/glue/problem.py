@@ -43,6 +43,7 @@ class Label(NamedTuple):
 class GlueProblem(Problem):
     """A task, and how it is fine-tuned; the same for all its seeds."""
 
+    fewest_answers = 1
     data: Path
     task: GlueTask
     plan: TaskPlan

@@ -18,8 +18,8 @@ from electrify.finetuning.experiment import (
     load_splits,
     progressing,
     publish,
-    run_one,
     stored_result,
+    train_and_measure,
 )
 from electrify.finetuning.fit import CHECKPOINTS, Fitted, check_fit
 from electrify.finetuning.options import Squad
@@ -85,13 +85,12 @@ def _make(build: Build, problem: SquadProblem) -> None:
             print("note: an earlier version of electrify trained this model: it is trained again")
     with progress("learning") as update:
         told = progressing(update, "step", 0, 1)
-        result = stored_result(problem, folder) or run_one(
-            problem, settings.model, settings.seed, folder, settings.fit, settings.device, told
-        )
-    if result.failed:
-        raise GuardError(
-            result.failed, got=f"seed {result.seed}", fix="a lower --lr, or look at the data"
-        )
+        how = settings.model, settings.seed, folder, settings.fit, settings.device, told
+        try:
+            result = stored_result(problem, folder) or train_and_measure(problem, *how)
+        except GuardError as error:
+            fix = "a lower --lr and another --out, or look at the data"
+            raise GuardError(error.what, got=error.got, fix=fix) from error
     if result.degenerate:
         print(f"note: {result.degenerate}")
     build.finish({"files": publish(build.out, folder)})
