@@ -261,13 +261,8 @@ def test_a_hub_that_does_not_answer_ends_in_a_user_error(monkeypatch, error, adv
         list(Hub().parts([Path("owner/name")]))
 
 
-def test_without_the_libraries_the_extra_is_named(tmp_path, monkeypatch):
+def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet")
-    for module, reader, source in (
-        ("pyarrow.parquet", Parquet(), tmp_path),
-        ("huggingface_hub", Hub(), Path("owner/name")),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, module, None)
-            with pytest.raises(UserError, match="electrify\\[data\\]"):
-                list(reader.parts([source]))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(UserError, match="electrify\\[data\\]"):
+        list(Parquet().parts([tmp_path]))

@@ -177,7 +177,7 @@ def test_the_range_of_scores_is_the_rows_own(ninth, monkeypatch, encoder_folder,
 
 
 def test_a_training_that_broke_down_is_a_committed_result(
-    encoder_folder, glue_folder, tmp_path, monkeypatch
+    encoder_folder, glue_folder, tmp_path, monkeypatch, capsys
 ):
     def broken(*arguments):
         raise GuardError("it broke", got="nan", fix="nothing")
@@ -189,6 +189,7 @@ def test_a_training_that_broke_down_is_a_committed_result(
     with LOADED:
         result = experiment.run_one(job.problem, job.model, 7, job.folder, job.problem.plan.fit)
     assert (result.failed, result.train_rows) == ("it broke", 16)
+    assert capsys.readouterr().err == "warning: cola seed 7: it broke\n  got: nan\n"
     assert stored_result(job.problem, job.folder) == result
     other = planned(
         settings(encoder_folder, glue_folder, tmp_path, length=16), job.model, ["cola"], [7]
@@ -214,7 +215,16 @@ class Said:
         ([0, 1], ""),
         (["a", "b"], ""),
         ([1], ""),
+        ([float("nan")], "answers that are no numbers"),
+        ([[]], ""),
+        ([], ""),
     ],
 )
 def test_what_is_degenerate(predictions, why):
     assert degenerate([Said(one) for one in predictions]) == why
+
+
+def test_of_glue_a_single_answer_is_degenerate():
+    assert problems.GlueProblem.fewest_answers == 1
+    assert degenerate([Said(1)], fewest=1) == "the same answer (1) for every example"
+    assert degenerate([], fewest=1) == ""

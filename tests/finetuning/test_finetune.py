@@ -1,5 +1,6 @@
 """One's own data, from files to a model that transformers runs."""
 
+import math
 import shutil
 from dataclasses import replace
 
@@ -12,7 +13,8 @@ from tests.models.test_architectures import SEEN, each
 from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
 
 from electrify.cli import main
-from electrify.errors import UserError
+from electrify.errors import DamagedError, UserError
+from electrify.finetuning import experiment
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own import command as module
@@ -21,7 +23,8 @@ from electrify.finetuning.own.command import finetune, first_score
 from electrify.finetuning.own.predict import predict
 from electrify.finetuning.own.target import Target, unscale
 from electrify.finetuning.results import Result, best_of
-from electrify.storage.commit import read_json
+from electrify.storage.commit import read_json, write_json
+from electrify.training.checkpoint import NotSaved
 
 SAID = {
     "classes": "2 classes (bad, good); labels are words",
@@ -221,7 +224,67 @@ def test_an_export_that_says_something_else_does_not_count(encoder_folder, tmp_p
     monkeypatch.setattr(problems, "load_network", damaged)
     with pytest.raises(UserError, match="does not survive export"):
         finetune(chosen)
-    assert not chosen.out.exists()
+    assert [path.name for path in chosen.out.iterdir()] == [".parts"]
+    assert not (chosen.out / ".parts/seed-0/result.json").exists()
+
+
+def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(
+    encoder_folder, tmp_path, monkeypatch
+):
+    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    real = experiment.fit
+
+    def full(*arguments):
+        real(*arguments)
+        raise NotSaved(OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(experiment, "fit", full)
+    with pytest.raises(NotSaved):
+        finetune(chosen)
+    assert list(chosen.out.glob(".parts/seed-0/checkpoints/step-*/*"))
+    monkeypatch.setattr(experiment, "fit", real)
+    finetune(chosen)  # the lock is free, and nothing is refused
+    assert (chosen.out / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_folder_begun_by_an_earlier_version_is_finished(
+    failed, encoder_folder, tmp_path, monkeypatch, capsys
+):
+    """Its results lack the identity, and its models are in .parts/seed-N/model."""
+    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run_one", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            finetune(chosen)
+    model = chosen.out / ".parts/seed-0/model"
+    model.mkdir(parents=True)
+    (model / "model.safetensors").write_bytes(b"weights")
+    done = {"scores": {"accuracy": 0.5}, "degenerate": False, "steps": 15, "seconds": 1.0, "examples_per_second": 9.0}  # fmt: skip
+    write_json(
+        model.parent / "result.json", {"seed": 0, **({"failed": "it broke"} if failed else done)}
+    )
+    capsys.readouterr()
+    finetune(chosen)
+    assert "this seed is trained again" in capsys.readouterr().out
+    again = replace(chosen, out=tmp_path / "again")
+    finetune(again)
+    weights = [(one.out / "model.safetensors").read_bytes() for one in (chosen, again)]
+    assert weights[0] == weights[1]
+
+
+def test_a_model_without_files_is_never_committed(encoder_folder, tmp_path, monkeypatch):
+    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "summarised", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            finetune(chosen)
+    shutil.rmtree(chosen.out / ".parts/seed-0/files")
+    with pytest.raises(DamagedError, match="is missing"):
+        finetune(chosen)
+    assert not (chosen.out / "manifest.json").exists()
+    shutil.rmtree(chosen.out / ".parts/seed-0")  # as the error advises
+    finetune(chosen)
 
 
 def test_what_is_cut_is_counted_and_said(encoder_folder, tmp_path, capsys):
@@ -302,4 +365,24 @@ def test_the_command_takes_every_setting_of_a_fit(encoder_folder, tmp_path, caps
 def test_a_run_that_broke_down_is_told(encoder_folder, tmp_path, capsys):
     chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, lr=0.5, epochs=2.0))  # fmt: skip
     finetune(chosen)
-    assert "the same answer for every row" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "; the same answer (" in said
+    assert ") for every example: try a lower --lr" in said
+    assert read_json(chosen.out / "result.json")["seeds"][0]["degenerate"] is True
+
+
+def test_answers_that_are_no_numbers_are_called_so():
+    nan = float("nan")
+    result = Result("", 0, "", {"dev": {"mse": nan}}, degenerate="answers that are no numbers")
+    seeds = [module._recorded(result)]
+    assert "; answers that are no numbers: try a lower" in module.finetune_summary({"seeds": seeds})
+    del seeds[0]["why"]  # as earlier versions wrote it
+    assert "; the same answer for every row: try" in module.finetune_summary({"seeds": seeds})
+
+
+def test_the_deviation_of_an_undefined_score_is_undefined():
+    results = [Result("", n, "", {"dev": {"f1": n / 2, "pearson": float("nan")}}) for n in range(2)]
+    alone, both = module.summarised(results[:1])["std"], module.summarised(results)["std"]
+    assert (alone["f1"], both["f1"]) == (0.0, pytest.approx(0.5 / 2**0.5))
+    assert math.isnan(alone["pearson"])
+    assert math.isnan(both["pearson"])

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 from tests.training.nursery import wait_for
 
 from electrify import cli
-from electrify.errors import UserError
+from electrify.errors import DamagedError, UserError
 from electrify.finetuning.encoder import open_encoder
 from electrify.finetuning.experiment import new_model
 from electrify.finetuning.glue import command as commands
@@ -24,7 +25,7 @@ from electrify.finetuning.glue import submission as submit
 from electrify.finetuning.glue import submit as glue_submit_module
 from electrify.finetuning.glue.command import glue, planned, run_job, short_name, task_names
 from electrify.finetuning.glue.data import read_split
-from electrify.finetuning.glue.problem import load_fitted, read_outputs
+from electrify.finetuning.glue.problem import load_fitted
 from electrify.finetuning.glue.results import best_jobs, read_results
 from electrify.finetuning.glue.submit import glue_submit
 from electrify.finetuning.glue.tasks import TASKS
@@ -73,7 +74,7 @@ def test_outputs_are_kept_and_the_best_models_weights(done, encoder_folder, glue
         )
         if job.name in models
     )
-    assert read_outputs(job.folder)["dev"].shape == (40, 2)
+    assert load_file(job.folder / "outputs.safetensors")["dev"].shape == (40, 2)
     encoder = open_encoder(str(encoder_folder))
     fitted = load_fitted(job.problem, encoder, job.seed, job.folder)
     fresh = new_model(job.problem, encoder, job.seed)
@@ -96,6 +97,19 @@ def test_finished_jobs_never_run_again_and_seeds_are_added(
     assert ran == ["sst2-2"]
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert "SST-2" in capsys.readouterr().out
+
+
+def test_the_copied_result_of_another_seed_is_found_before_training(
+    done, encoder_folder, glue_folder, tmp_path, monkeypatch
+):
+    import shutil
+
+    out = Path(shutil.copytree(done, tmp_path / "glue"))
+    shutil.copytree(out / "jobs/sst2-0", out / "jobs/sst2-3")
+    monkeypatch.setattr(commands, "run_job", lambda *_: 1 / 0)
+    with pytest.raises(DamagedError, match=r"sst2-3/result\.json is damaged") as caught:
+        glue(settings(encoder_folder, glue_folder, out, seeds=5))
+    assert caught.value.got == "the result of task sst2, seed 0"
 
 
 def test_other_settings_in_the_same_folder_are_refused(done, encoder_folder, glue_folder):
@@ -429,7 +443,7 @@ def test_search_runs_what_a_task_starts_from(search_settings, capsys):
 
 def test_scores_are_those_of_the_outputs_that_are_kept(done, glue_folder):
     labels = read_split(glue_folder, TASKS["sst2"], "dev").labels
-    said = read_outputs(done / "jobs/sst2-0")["dev"].argmax(axis=1)
+    said = load_file(done / "jobs/sst2-0/outputs.safetensors")["dev"].argmax(axis=1)
     [result] = [r for r in read_results(done) if (r.task, r.seed) == ("sst2", 0)]
     assert result.scores["dev"]["accuracy"] == np.mean(said == labels)
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.one_update import update
+from tests.one_update import examples_of, update
 from transformers import ElectraConfig, ElectraModel
 
-from electrify.finetuning.heads import Classifier, Labelled, examples_of
+from electrify.finetuning.heads import Classifier, Labelled
 from electrify.training.layers import layer_scale
 from electrify.training.optim import ElectraAdam, parameter_groups
 from electrify.training.schedule import factor

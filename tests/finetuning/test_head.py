@@ -8,10 +8,10 @@ import pytest
 import torch
 from tests.models.test_architectures import EACH
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
-from tests.one_update import update
+from tests.one_update import examples_of, update
 from transformers import ElectraConfig, ElectraModel
 
-from electrify.finetuning.heads import Classifier, Labelled, examples_of
+from electrify.finetuning.heads import Classifier, Labelled
 from electrify.models.pair import build_pair
 from electrify.training.layers import layer_scale
 from electrify.training.optim import ElectraAdam, parameter_groups

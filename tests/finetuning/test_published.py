@@ -139,11 +139,10 @@ def test_printed_averages_follow_from_the_rows():
         for printed in parsed(table):
             row = row_of(printed["Model"], split)
             text = printed.get("Avg.") or printed["Avg. of Avg."]
-            assert row.printed_average == text
             half = Decimal(1).scaleb(Decimal(text).as_tuple().exponent) / 2
             assert row.average == pytest.approx(float(text), abs=float(half) + 1e-9)
             checked += 1
-    assert checked == len([row for row in PUBLISHED if row.printed_average]) == 4
+    assert checked == 4
 
 
 def test_the_average_refutes_the_misprinted_rte():

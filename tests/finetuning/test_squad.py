@@ -10,7 +10,7 @@ from tests.finetuning.squad_files import paragraphs, write_squad
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 
 from electrify.cli import main
-from electrify.errors import UserError
+from electrify.errors import GuardError, UserError
 from electrify.finetuning import experiment
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.options import Fit, Squad
@@ -19,6 +19,7 @@ from electrify.finetuning.squad.command import squad
 from electrify.finetuning.squad.data import read_questions
 from electrify.finetuning.squad.metrics import question_scores
 from electrify.storage.commit import json_bytes
+from electrify.training.checkpoint import NotSaved
 
 BY_HEART = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")
 
@@ -195,6 +196,73 @@ def test_a_run_killed_after_learning_does_not_learn_again(
     squad(Squad(str(encoder_folder), folder, again, "1.1", fit=short, length=24))
     for name in ("predictions.json", "nbest_predictions.json"):
         assert (again / name).read_bytes() == (settings.out / name).read_bytes()
+
+
+def test_a_folder_begun_by_an_earlier_version_resumes(
+    folder, encoder_folder, tmp_path, monkeypatch, capsys
+):
+    """Its checkpoints are in .parts/fit; once trained, the weights in .parts/fitted.safetensors."""
+    short = Fit(epochs=1, batch_size=8)
+    settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
+    with monkeypatch.context() as patch:
+        patch.setattr(problems, "decode", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            squad(settings)
+    parts, real, starts = settings.out / ".parts", fitting.train, []
+    (parts / "seed-0/checkpoints/fitted.json").unlink()
+    (parts / "seed-0").rename(parts / "fit")
+    trained = replace(settings, out=tmp_path / "trained")
+    shutil.copytree(settings.out, trained.out)
+    shutil.rmtree(trained.out / ".parts/fit/checkpoints")
+    (trained.out / ".parts/fitted.safetensors").touch()
+    (trained.out / ".parts/fitted.json").touch()
+
+    def noted(run, start):
+        starts.append((start, run.cadence.steps))
+        return real(run, start)
+
+    monkeypatch.setattr(fitting, "train", noted)
+    squad(settings)
+    assert "trained again" not in capsys.readouterr().out
+    squad(trained)
+    assert "trained again" in capsys.readouterr().out
+    assert starts == [(3, 3), (0, 3)]
+    answers = [one.out / "predictions.json" for one in (settings, trained)]
+    assert answers[0].read_bytes() == answers[1].read_bytes()
+
+
+def test_a_training_that_broke_down_says_why(folder, encoder_folder, tmp_path, monkeypatch):
+    settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", length=24)
+
+    def broken(*arguments):
+        raise GuardError("it broke", got="step 7: nan", fix="export an earlier checkpoint")
+
+    monkeypatch.setattr(experiment, "fit", broken)
+    for _ in range(2):
+        with pytest.raises(GuardError) as error:
+            squad(settings)
+        assert (error.value.what, error.value.got) == ("it broke", "step 7: nan")
+        assert error.value.fix == "a lower --lr and another --out, or look at the data"
+
+
+def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(
+    folder, encoder_folder, tmp_path, monkeypatch
+):
+    short = Fit(epochs=1, batch_size=8)
+    settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
+    real = experiment.fit
+
+    def full(*arguments):
+        real(*arguments)
+        raise NotSaved(OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(experiment, "fit", full)
+    with pytest.raises(NotSaved):
+        squad(settings)
+    assert list(settings.out.glob(".parts/seed-0/checkpoints/step-*/*"))
+    monkeypatch.setattr(experiment, "fit", real)
+    squad(settings)  # the lock is free, and nothing is refused
+    assert loaded(settings.out / "result.json")["fit"]["steps"] == 3
 
 
 def test_shares_limits_and_simple_2_0(folder, encoder_folder, tmp_path):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 from tests.finetuning.conftest import MARK
 
 from electrify.finetuning import fit as fitting
@@ -22,7 +23,6 @@ from electrify.finetuning.glue import submit as submitting
 from electrify.finetuning.glue.command import glue
 from electrify.finetuning.glue.data import read_split
 from electrify.finetuning.glue.presets import PRESETS, Preset
-from electrify.finetuning.glue.problem import read_outputs
 from electrify.finetuning.glue.results import read_results
 from electrify.finetuning.glue.submit import glue_submit
 from electrify.finetuning.glue.tasks import TASKS
@@ -243,7 +243,8 @@ def submitted(folder) -> dict[str, list[str]]:
 
 def test_scores_are_of_the_development_examples(everything, glue_folder):
     for result in read_results(everything):
-        task, said = TASKS[result.task], read_outputs(everything / f"jobs/{result.task}-0")
+        task = TASKS[result.task]
+        said = load_file(everything / f"jobs/{result.task}-0/outputs.safetensors")
         assert said.keys() == result.scores.keys() == {s for s in task.files if "dev" in s}
         for split, logits in said.items():
             labels = read_split(glue_folder, task, split).labels

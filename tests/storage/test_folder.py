@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from electrify.errors import UserError
+from electrify.storage.build import Build
 from electrify.storage.commit import write_json
 from electrify.storage.folder import Claim, refuse_other
 
 
-def claim(folder: Path, **how) -> Claim:
-    return Claim(folder, identity="run.json", lock="lock", doing="testing", **how)
+def claim(folder: Path, written=("run.json",), **how) -> Claim:
+    return Claim(folder, "run.json", "lock", doing="testing", written=written, **how)
 
 
 def test_one_process_at_a_time(tmp_path):
@@ -30,7 +31,7 @@ def test_a_claim_without_identity_leaves_nothing(tmp_path):
 
 
 def test_a_claim_whose_lock_lay_deeper_leaves_nothing(tmp_path):
-    claimed = Claim(tmp_path / "a/out", ".parts/settings.json", ".parts/lock", "testing")
+    claimed = Claim(tmp_path / "a/out", ".parts/settings.json", ".parts/lock", "testing", ())
     shutil.rmtree(tmp_path / "a/out/.parts")
     claimed.close()
     assert not list(tmp_path.iterdir())
@@ -51,8 +52,70 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
     (run / "tokenizer").mkdir(parents=True)
     (run / ".run.json.77.tmp").write_text("{")
     (run / "tokenizer/.vocab.txt.77.tmp").write_text("a")
-    with claim(run, early=("tokenizer",)):
+    with claim(run, early=("tokenizer",), written=("run.json", "tokenizer/*")):
         assert not list(run.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    "name", [".notes.tmp", ".notes.txt.77.tmp", ".run.json.old.77.tmp", "glue/.run.json.77.tmp"]
+)
+def test_temporary_files_of_others_stay(tmp_path, name):
+    """Of the user, or of a command that works in a folder below, such as `glue --out RUN/glue`."""
+    run = tmp_path / "run"
+    with claim(run):
+        write_json(run / "run.json", {})
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).write_text("x")
+    with claim(run):
+        assert (run / name).exists()
+
+
+def test_a_build_removes_what_it_left_half_written_and_nothing_else(tmp_path):
+    out = tmp_path / "out"
+    with Build(out, "model", {}, folders=["encoder"]):
+        pass
+    ours = ["settings.toml", "part-0", "encoder/weights", ".parts/settings.json", ".parts/a/b/0"]
+    files = [out / name for name in (*ours, "glue/table")]
+    temporary = [path.with_name(f".{path.name}.77.tmp") for path in files]
+    for path in temporary:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    with Build(out, "model", {}, folders=["encoder"]):
+        assert [path for path in temporary if path.exists()] == temporary[-1:]
+
+
+def test_an_identity_half_written_below_is_known(tmp_path):
+    (tmp_path / ".parts").mkdir()
+    (tmp_path / ".parts/.settings.json.77.tmp").touch()
+    with Claim(tmp_path, ".parts/settings.json", "lock", "testing", [".parts/*"]):
+        assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_claim_that_fails_lets_go(tmp_path, monkeypatch):
+    (tmp_path / ".run.json.77.tmp").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda path, missing_ok=False: 1 / 0)
+        with pytest.raises(ZeroDivisionError) as kept:
+            claim(tmp_path)
+    assert kept.value is not None  # its traceback holds on to the claim
+    with claim(tmp_path):
+        pass
+
+
+def test_a_build_lets_go_however_it_ends(tmp_path):
+    out, kept = tmp_path / "out", []
+    with pytest.raises(KeyboardInterrupt) as error, Build(out, "shards", {"x": 1}):
+        raise KeyboardInterrupt
+    kept.append(error)
+    with pytest.raises(UserError, match="other settings") as error:
+        Build(out, "shards", {"x": 2})
+    kept.append(error)
+    with Build(out, "shards", {"x": 1}) as build:
+        (build.staging / "stage").mkdir()
+        (build.staging / "stage/0").touch()
+        build.withdraw()
+        with Build(out, "shards", {"x": 1}) as again:
+            again.finish({})
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "metrics.jsonl", ".thesis.tex.77.tmp"])

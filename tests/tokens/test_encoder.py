@@ -52,7 +52,7 @@ odd = st.text(
 @given(text=odd)
 def test_ids_equal_those_of_the_tokenizer(kind, text):
     encoder = LineEncoder(BACKENDS[kind])
-    assert encoder.remembers_words
+    assert encoder._glue is not None  # words are remembered
     lines = [line for line in (TEXT + "\n" + text).split("\n") if line and not line.isspace()]
     direct = [BACKENDS[kind].encode(line, add_special_tokens=False).ids for line in lines]
     assert encoder.lines(TEXT + "\n" + text) == direct
@@ -63,7 +63,7 @@ def test_a_tokenizer_that_looks_across_spaces_is_asked_line_by_line():
     backend = Tokenizer(models.Unigram([("▁", -1.0), ("a", -2.0), ("a▁a", -1.5)], unk_id=0))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
     encoder = LineEncoder(backend)
-    assert not encoder.remembers_words
+    assert encoder._glue is None
     assert encoder.lines("a a") == [backend.encode("a a").ids]
 
 
@@ -71,7 +71,7 @@ def test_added_tokens_are_found_across_spaces_and_punctuation():
     backend = wordpiece()
     backend.add_tokens(["fox jumping", "e.g."])
     encoder = LineEncoder(backend)
-    assert not encoder.remembers_words
+    assert encoder._glue is None
     assert encoder.lines(TEXT) == [
         backend.encode(line, add_special_tokens=False).ids for line in TEXT.split("\n")
     ]

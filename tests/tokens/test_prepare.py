@@ -259,6 +259,27 @@ def test_the_same_again_does_nothing_and_other_settings_are_refused(docs, vocab,
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
+def test_a_refused_command_lets_the_right_one_in(docs, vocab, tmp_path, monkeypatch):
+    """In one process, with the errors kept, as a notebook keeps the last one."""
+    from electrify.tokens import prepare as module
+
+    out, kept = tmp_path / "s", []
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_summary", stopped)
+        with pytest.raises(KeyboardInterrupt) as error:
+            made(docs, vocab, out)
+    kept.append(error)
+    with pytest.raises(UserError, match="was started with other settings") as error:
+        made(docs, vocab, out, length=64)
+    kept.append(error)
+    made(docs, vocab, out)
+    assert (out / "manifest.json").exists()
+
+
+def stopped(*_):
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

@@ -136,20 +136,20 @@ def corpus(settings: Corpus) -> dict[str, Any]:
         },
         "sources": _fingerprints(settings.reader, settings.sources),
     }
-    build = Build(settings.out, "documents", identity)
-    if build.finished:
-        print(f"{settings.out} is already made with these settings; nothing to do")
-        return read_manifest(settings.out, "documents")
-    build.save_settings(config.to_toml(settings, without=("out", "workers")))
-    looks_at_all = settings.filters.dedup or settings.filters.limit is not None
-    try:
-        with executor(settings.workers) as pool:
-            read = _read_all(build, settings, pool, STAGED if looks_at_all else FINAL)
-            made = _publish(build, settings.filters, read, pool) if looks_at_all else read
-    except UserError:
-        build.withdraw()
-        raise
-    manifest = build.finish(_summary(read, made))
+    with Build(settings.out, "documents", identity) as build:
+        if build.finished:
+            print(f"{settings.out} is already made with these settings; nothing to do")
+            return read_manifest(settings.out, "documents")
+        build.save_settings(config.to_toml(settings, without=("out", "workers")))
+        looks_at_all = settings.filters.dedup or settings.filters.limit is not None
+        try:
+            with executor(settings.workers) as pool:
+                read = _read_all(build, settings, pool, STAGED if looks_at_all else FINAL)
+                made = _publish(build, settings.filters, read, pool) if looks_at_all else read
+        except UserError:
+            build.withdraw()
+            raise
+        manifest = build.finish(_summary(read, made))
     print_summary(settings.out, manifest)
     if isinstance(settings.reader, Advises) and (note := settings.reader.advice(_total_read(read))):
         print(f"note: {note}")

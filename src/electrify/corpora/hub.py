@@ -86,10 +86,8 @@ def _first_line(error: BaseException) -> str:
 
 def _reading_errors() -> tuple[type[BaseException], ...]:
     """What reading raises here or over the network."""
-    try:
-        from huggingface_hub.errors import HfHubHTTPError
-    except ImportError:
-        return (OSError, ValueError)
+    from huggingface_hub.errors import HfHubHTTPError
+
     # Its bases include the error of whichever HTTP library this version of the Hub's client uses.
     return (OSError, ValueError, *HfHubHTTPError.__bases__)
 
@@ -268,7 +266,8 @@ def _local(folder: Path) -> tuple[list[tuple[str, int]], str, str]:
 
 @lru_cache  # asked for the fingerprints and again for the parts: both must mean the same commit
 def _remote(name: str, revision: str | None) -> tuple[list[tuple[str, int]], str, str]:
-    hub = needs("huggingface_hub", extra="data", why="reading from the Hub")
+    import huggingface_hub as hub
+
     # One question with a time limit first: the file system would try again and again.
     commit = str(hub.HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT).sha)
     root = f"datasets/{name}@{commit}"

@@ -18,15 +18,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from electrify.errors import GuardError
+from electrify.errors import DamagedError, GuardError
 from electrify.finetuning.encoder import HEADS_DRAWN, Encoder, open_encoder
 from electrify.finetuning.fit import Fitted, Told, fit, forget, outputs, silent
 from electrify.finetuning.options import Fit
-from electrify.finetuning.results import Result, degenerate, read_result, write_result
+from electrify.finetuning.results import (
+    Result,
+    damaged_result,
+    degenerate,
+    read_result,
+    write_result,
+)
 from electrify.progress import Update
 from electrify.storage.build import committed_file
 from electrify.storage.commit import read_json, write_json
 from electrify.storage.folder import refuse_other
+from electrify.training.observer import warn
 
 TRAIN = "train"
 Outputs = Sequence[NDArray[np.float32]]
@@ -64,6 +71,8 @@ class Problem(Protocol):
     """What to measure; "train" is what to learn from."""
     answered_together: int = 64
     """Examples in a batch of prediction."""
+    fewest_answers: int = 2
+    """As many answers that are all the same make a run degenerate."""
 
     @property
     def name(self) -> str:
@@ -105,7 +114,26 @@ def run_one(
     device: str = "auto",
     told: Told = silent,
 ) -> Result:
-    """Fine-tune, measure, commit; a training that breaks down is a result that says so.
+    """Run one seed; a training that breaks down is a result that says so, and a warning why."""
+    try:
+        return train_and_measure(problem, model, seed, folder, settings, device, told)
+    except GuardError as error:
+        warn(f"{problem.name} seed {seed}: {error.what}\n  got: {error.got}")
+        counts = problem.counts(load_splits(problem, model)[1])
+        failed = Result(problem.name, seed, problem.preset, failed=error.what, **counts)
+        return commit(problem, folder, failed)
+
+
+def train_and_measure(
+    problem: Problem,
+    model: str,
+    seed: int,
+    folder: Path,
+    settings: Fit,
+    device: str = "auto",
+    told: Told = silent,
+) -> Result:
+    """Fine-tune, measure, commit; a training that breaks down is an error.
 
     After a kill it resumes where it was. `stored_result` gives a result that was committed before.
     """
@@ -115,21 +143,21 @@ def run_one(
     encoder, splits = load_splits(problem, model)
     train = splits[TRAIN].rows
     network = new_model(problem, encoder, seed)
-    result = Result(problem.name, seed, problem.preset, **problem.counts(splits))
-    try:
-        fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, told)
-    except GuardError as error:
-        result = result._replace(failed=error.what)
-    else:
-        trained = _answered(problem, encoder, splits, network, fitted)
-        problem.keep(folder, trained)
-        result = result._replace(
-            scores=trained.scores,
-            degenerate=next(filter(None, map(degenerate, trained.answers.values())), ""),
-            seconds=fitted.seconds,
-            examples_per_second=fitted.examples_per_second,
-            steps=fitted.steps,
-        )
+    fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, told)
+    trained = _answered(problem, encoder, splits, network, fitted)
+    problem.keep(folder, trained)
+    doubts = (degenerate(some, problem.fewest_answers) for some in trained.answers.values())
+    result = Result(
+        problem.name,
+        seed,
+        problem.preset,
+        scores=trained.scores,
+        degenerate=next(filter(None, doubts), ""),
+        seconds=fitted.seconds,
+        examples_per_second=fitted.examples_per_second,
+        steps=fitted.steps,
+        **problem.counts(splits),
+    )
     return commit(problem, folder, result)
 
 
@@ -219,7 +247,14 @@ def stored_result(problem: Problem, folder: Path) -> Result | None:
     begun, path = folder / "identity.json", folder / "result.json"
     if not begun.is_file() and not path.is_file():
         return None
-    before = read_json(path)["identity"] if path.is_file() else read_json(begun)
+    before = read_json(path if path.is_file() else begun)
+    if path.is_file():
+        if "identity" not in before:
+            if problem.identity:
+                raise damaged_result(path, "no identity")
+            print(f"note: {path} is of an earlier version of electrify: this seed is trained again")
+            return None
+        before = before["identity"]
     refuse_other(
         folder,
         before,
@@ -243,6 +278,9 @@ def publish(out: Path, folder: Path) -> list[dict[str, Any]]:
     """Commit the files of a run to a build; returns their entries for its manifest."""
     staged = folder / TO_PUBLISH
     files = sorted(path for path in staged.rglob("*") if path.is_file())
+    if not files:
+        fix = f"remove {folder}: the same command trains it again"
+        raise DamagedError("the model of a finished run is missing", got=f"no {staged}", fix=fix)
     entries = []
     for path in files:
         name = path.relative_to(staged)

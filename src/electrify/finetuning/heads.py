@@ -40,11 +40,6 @@ class Examples(NamedTuple):
     """For the clock."""
 
 
-def examples_of(batch: Labelled) -> Examples:
-    """The total of a batch that is not split."""
-    return Examples(float(batch.weights_B.sum()))
-
-
 class OnNetwork(nn.Module):
     """What learns is a network of transformers with the head it comes with."""
 

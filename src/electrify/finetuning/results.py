@@ -50,15 +50,20 @@ def best_of(results: Iterable[Result], score: Callable[[Result], float]) -> Resu
     return max((result for result in results if not result.failed), key=known, default=None)
 
 
-def degenerate(answers: Sequence[Answer]) -> str:
-    """Return why answers are no answers: all the same, or no numbers; empty if they are fine."""
+def degenerate(answers: Sequence[Answer], fewest: int = 2) -> str:
+    """Return why answers are no answers: all the same, or no numbers; empty if they are fine.
+
+    Fewer than `fewest` are not all the same.
+    """
     said = [answer.prediction for answer in answers]
     each = [one for some in said for one in (some if isinstance(some, list) else [some])]
+    if not each:
+        return ""
     if not isinstance(each[0], str):
         if not np.isfinite(each).all():
             return "answers that are no numbers"
         each = [each[0]] if np.ptp(each) < 1e-6 else each
-    if len(said) < 2 or len(set(each)) > 1:
+    if len(said) < fewest or len(set(each)) > 1:
         return ""
     shown = each[0] if isinstance(each[0], str) else f"{each[0]:g}"
     return f"the same answer ({shown}) for every example"

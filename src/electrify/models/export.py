@@ -41,23 +41,25 @@ def export_networks(
     longest: int,
 ) -> dict[str, Any]:
     """Write every network with its card and the tokenizer; returns the folder's manifest."""
-    build = Build(out, "model", identity)
-    if build.finished:
-        return read_manifest(out, "model")
-    files: list[dict[str, Any]] = []
-    for role, network in networks.items():
-        staged = build.staging / role
-        with plain_tables(network), in_evaluation(network):
-            network.save_pretrained(staged, state_dict=own_tensors(network))
-            _check_reload(network, staged, tokenizer)
-        (out / role).mkdir(exist_ok=True)
-        for path in sorted(staged.iterdir()):
-            files.append(committed_file(out, f"{role}/{path.name}", path.replace))
-        files.append(committed_file(out, f"{role}/README.md", partial(_write_text, cards[role])))
-        files += tokenizers.save_tokenizer(
-            tokenizer, out / role, longest, out, token_types=takes_token_types(network)
-        )
-    return build.finish({"files": files})
+    with Build(out, "model", identity, folders=networks) as build:
+        if build.finished:
+            return read_manifest(out, "model")
+        files: list[dict[str, Any]] = []
+        for role, network in networks.items():
+            staged = build.staging / role
+            with plain_tables(network), in_evaluation(network):
+                network.save_pretrained(staged, state_dict=own_tensors(network))
+                _check_reload(network, staged, tokenizer)
+            (out / role).mkdir(exist_ok=True)
+            for path in sorted(staged.iterdir()):
+                files.append(committed_file(out, f"{role}/{path.name}", path.replace))
+            files.append(
+                committed_file(out, f"{role}/README.md", partial(_write_text, cards[role]))
+            )
+            files += tokenizers.save_tokenizer(
+                tokenizer, out / role, longest, out, token_types=takes_token_types(network)
+            )
+        return build.finish({"files": files})
 
 
 def encoder_alone(network: Any) -> Any:

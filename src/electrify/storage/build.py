@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from electrify import __version__
 from electrify.jobs import in_order
@@ -35,17 +35,34 @@ MakePart = Callable[[_Part, int, Path], Record]
 class Build:
     """A folder under construction; `identity` is all that decides its bytes: settings, inputs.
 
-    `later` has fields of the identity that older folders lack, and what began with each.
+    `later` has fields of the identity that older folders lack, and what began with each. `folders`
+    are those below `out` that hold parts. Other processes are kept out until the `with` block ends.
     """
 
     def __init__(
-        self, out: Path, kind: str, identity: dict[str, Any], later: Mapping[str, str] | None = None
+        self,
+        out: Path,
+        kind: str,
+        identity: dict[str, Any],
+        later: Mapping[str, str] | None = None,
+        folders: Iterable[str] = (),
     ) -> None:
         self.out, self.kind, self.identity, self.later = out, kind, identity, later or {}
         self.staging = out / ".parts"
         self.finished = False
         self._claim: Claim | None = None
-        self._open()
+        self._written = ["*", ".parts/**/*", *(f"{folder}/*" for folder in folders)]
+        try:
+            self._open()
+        except BaseException:
+            self._release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._release()
 
     def _open(self) -> None:
         manifest, settings = self.out / "manifest.json", self.staging / "settings.json"
@@ -59,7 +76,7 @@ class Build:
             identity=".parts/settings.json",
             lock=".parts/lock",
             doing=f"building {self.out}",
-            early=(".parts",),
+            written=self._written,
         )
         identity = {**self.identity, "made_with": versions()}
         if settings.exists():
@@ -90,11 +107,13 @@ class Build:
             yield index, None if done else part  # a finished part's bytes need not travel
 
     def withdraw(self) -> None:
-        """Leave no trace if nothing was made yet: a corrected command can then use the folder."""
-        if any(self.staging.glob("*/*.json")):
-            return
-        (self.out / "settings.toml").unlink(missing_ok=True)
-        shutil.rmtree(self.staging, ignore_errors=True)
+        """Leave no trace if nothing was made yet: a corrected command can then use the folder.
+
+        Any file of a stage counts: a record, but also the checkpoint of a run that is not finished.
+        """
+        if not any(path.is_file() for path in self.staging.glob("*/**/*")):
+            (self.out / "settings.toml").unlink(missing_ok=True)
+            shutil.rmtree(self.staging, ignore_errors=True)
         self._release()
 
     def finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -113,6 +132,7 @@ class Build:
     def _release(self) -> None:
         if self._claim:
             self._claim.close()
+            self._claim = None
 
 
 def versions() -> dict[str, str]:

@@ -4,8 +4,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -25,6 +26,18 @@ def committed(path: Path) -> Iterator[Path]:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def left_over(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Return temporary files of `committed` for names below a folder, which may be patterns."""
+    found = []
+    for name in names:
+        parent, slash, last = name.rpartition("/")
+        for path in folder.glob(f"{parent}{slash}.{last}.*.tmp"):
+            before, _, process = path.stem.rpartition(".")
+            if process.isdigit() and fnmatchcase(before, f".{last}"):
+                found.append(path)
+    return found
 
 
 def fsync_folder(folder: Path) -> None:

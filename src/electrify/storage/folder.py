@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from electrify.errors import UserError
-from electrify.storage.commit import differences, made_before
+from electrify.storage.commit import differences, left_over, made_before
 from electrify.storage.lock import hold
 
 
@@ -22,7 +22,8 @@ class Claim:
     """A folder in which this process alone works, until the claim is closed.
 
     `identity` is the file below the folder that is written first. Before it is there, the folder
-    may hold nothing but the lock and what is called as in `early`.
+    may hold nothing but the lock and what is called as in `early`. `written` are the names, or
+    patterns of names, of files that are committed: of these, half-written ones are removed.
     """
 
     def __init__(
@@ -31,13 +32,15 @@ class Claim:
         identity: str,
         lock: str,
         doing: str,
+        written: Collection[str],
         early: Collection[str] = (),
         strange: str = "files that electrify did not make",
     ) -> None:
         self._identity, self._lock_path = folder / identity, folder / lock
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is a file", got=f"{folder}", fix="give --out a folder")
-        known = {*early, lock, *(path.name for path in folder.glob(f".{identity}.*.tmp"))}
+        known = {*early, Path(lock).parts[0]}
+        known |= {path.relative_to(folder).parts[0] for path in left_over(folder, [identity])}
         found = sorted({path.name for path in folder.iterdir()} - known) if folder.is_dir() else []
         if found and not self._identity.exists():
             raise UserError(
@@ -56,17 +59,20 @@ class Claim:
                 fix="give --out a folder that can be made",
             ) from error
         self._lock = hold(self._lock_path, doing)
-        for leftover in folder.rglob(".*.tmp"):  # of a process that was killed while it wrote
-            leftover.unlink()
+        try:
+            for leftover in left_over(folder, written):  # of a process killed while it wrote
+                leftover.unlink(missing_ok=True)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let others in; without an identity, also remove what the claim made."""
-        if not self._identity.exists():
-            with suppress(OSError):  # it holds something else
+        with self._lock, suppress(OSError):  # it holds something else
+            if not self._identity.exists():
                 self._lock_path.unlink(missing_ok=True)
                 for folder in filter(Path.exists, self._made):  # innermost first
                     folder.rmdir()
-        self._lock.close()
 
     def __enter__(self) -> Self:
         return self

@@ -32,11 +32,6 @@ class LineEncoder:
         self._glue = _glue(description)
         self._words = _Words(backend, description)
 
-    @property
-    def remembers_words(self) -> bool:
-        """Whether this tokenizer can be asked word by word."""
-        return self._glue is not None
-
     def lines(self, text: str) -> list[list[int]]:
         """The ids of each line of a text, blank lines left out."""
         lines = [line for line in text.split("\n") if line and not line.isspace()]

@@ -99,16 +99,22 @@ def prepare(settings: Prepare) -> dict[str, Any]:
         "tokenizer": {"vocab_size": loaded.vocab_size, "sha256": loaded.fingerprint},
         "inputs": inputs,
     }
-    build = Build(settings.out, "shards", identity)
-    if build.finished:
-        print(f"{settings.out} is already made with these settings; nothing to do")
-        return read_manifest(settings.out, "shards")
-    build.save_settings(config.to_toml(settings, without=("out", "workers")))
+    with Build(settings.out, "shards", identity, folders=("tokenizer",)) as build:
+        if build.finished:
+            print(f"{settings.out} is already made with these settings; nothing to do")
+            return read_manifest(settings.out, "shards")
+        build.save_settings(config.to_toml(settings, without=("out", "workers")))
+        manifest = _make(build, settings, loaded)
+    print_shards(manifest)
+    return manifest
+
+
+def _make(build: Build, settings: Prepare, loaded: tokenizer.LoadedTokenizer) -> dict[str, Any]:
     saved = tokenizer.save_tokenizer(
         loaded, settings.out / "tokenizer", max(512, settings.length), within=settings.out
     )
     groups = [group for folder in settings.docs for group in row_groups(folder)]
-    documents = sum(description["documents"] for description in inputs)
+    documents = sum(entry["documents"] for entry in build.identity["inputs"])
     splits = _splits(settings, groups, documents)
     job = ShardJob(settings, loaded.backend.to_str(), loaded.special, loaded.vocab_size, splits)
     parts = [
@@ -126,9 +132,7 @@ def prepare(settings: Prepare) -> dict[str, Any]:
     if ends := splits.parts:
         told = {name: getattr(ends, name) for name in ("documents", "validation", "test")}
         summary = {"held_out_parts": told, **summary}
-    manifest = build.finish({**summary, "files": [*saved, *summary["files"]]})
-    print_shards(manifest)
-    return manifest
+    return build.finish({**summary, "files": [*saved, *summary["files"]]})
 
 
 def _check(settings: Prepare) -> None:

@@ -61,14 +61,14 @@ def make_tokenizer(settings: MakeTokenizer) -> LoadedTokenizer:
         "inputs": [describe_documents(folder) for folder in settings.docs],
         "converted_sha256": converted.fingerprint if converted else None,
     }
-    build = Build(settings.out, "tokenizer", identity)
-    if build.finished:
-        print(f"{settings.out} is already made with these settings; nothing to do")
-        return tokenizers_on_disk.load_tokenizer(settings.out)
-    build.save_settings(config.to_toml(settings, without=("out",)))
-    made = converted or _train(settings)
-    files = tokenizers_on_disk.save_tokenizer(made, settings.out)
-    build.finish({"vocab_size": made.vocab_size, "sha256": made.fingerprint, "files": files})
+    with Build(settings.out, "tokenizer", identity) as build:
+        if build.finished:
+            print(f"{settings.out} is already made with these settings; nothing to do")
+            return tokenizers_on_disk.load_tokenizer(settings.out)
+        build.save_settings(config.to_toml(settings, without=("out",)))
+        made = converted or _train(settings)
+        files = tokenizers_on_disk.save_tokenizer(made, settings.out)
+        build.finish({"vocab_size": made.vocab_size, "sha256": made.fingerprint, "files": files})
     _report(settings, made)
     return made
 

@@ -40,6 +40,7 @@ from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored
 from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
 
+WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
 # What may change between two starts of a run: none of it moves a weight.
 FREE = {"log_every", "eval_every", "eval_batches", "save_every", "keep_last", "keep_percent"}
 
@@ -169,6 +170,7 @@ class RunFolder(NamedTuple):
             identity="run.json",
             lock="lock",
             doing=f"training in {self.path}",
+            written=WRITTEN,
             early=("tokenizer", "networks"),
             strange="files that are no run",
         )

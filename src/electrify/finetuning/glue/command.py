@@ -23,7 +23,7 @@ from electrify.finetuning.glue.results import best_jobs, read_results
 from electrify.finetuning.glue.tables import glue_summary, write_tables
 from electrify.finetuning.glue.tasks import TASKS, Split, averaged_tasks
 from electrify.finetuning.options import Glue, Tuning
-from electrify.finetuning.results import Result, result_json
+from electrify.finetuning.results import Result, damaged_result, result_json
 from electrify.jobs import available_cores, executor, in_order
 from electrify.progress import duration, progress
 from electrify.storage.commit import read_json
@@ -241,6 +241,9 @@ def finished(job: Job, weights_wanted: bool = False) -> bool:
     result = stored_result(job.problem, job.folder)
     if result is None:
         return False
+    if (result.task, result.seed) != (job.problem.name, job.seed):
+        got = f"the result of task {result.task}, seed {result.seed}"
+        raise damaged_result(job.folder / "result.json", got)
     return bool(result.failed) or not weights_wanted or (job.folder / MODEL).exists()
 
 

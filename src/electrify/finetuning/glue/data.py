@@ -26,8 +26,6 @@ class GlueExamples(NamedTuple):
     """Numbers of classes, or scores; empty for test files."""
     malformed: int
     """Rows that were passed over."""
-    source: str
-    """The file's name and the beginning of its SHA-256."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -37,7 +35,7 @@ class GlueExamples(NamedTuple):
         end = count or None
         second = self.second[:end] if self.second is not None else None
         texts = self.first[:end], second
-        return GlueExamples(*texts, self.labels[:end], self.malformed, self.source)
+        return GlueExamples(*texts, self.labels[:end], self.malformed)
 
 
 def read_split(folder: Path, task: GlueTask, split: Split) -> GlueExamples:
@@ -50,17 +48,16 @@ def read_split(folder: Path, task: GlueTask, split: Split) -> GlueExamples:
         got = f"{files[0]}: {error.strerror}"
         fix = "give --data the GLUE folder, or leave the task out of --tasks"
         raise UserError(f"{task.title} lacks a file", got=got, fix=fix) from error
-    source = f"{files[0].name} {hashlib.sha256(data).hexdigest()[:16]}"
     if files[0].suffix == ".parquet":
-        return _examples(files[0], source, _hub_rows(files, task), labelled)
-    return _examples(files[0], source, _tsv_rows(files[0], data, task, labelled), labelled)
+        return _examples(files[0], _hub_rows(files, task), labelled)
+    return _examples(files[0], _tsv_rows(files[0], data, task, labelled), labelled)
 
 
 GlueRow = tuple[Sequence[str | None], float | None]
 """Its texts and its label, as far as the file has them."""
 
 
-def _examples(path: Path, source: str, rows: Iterable[GlueRow], labelled: bool) -> GlueExamples:
+def _examples(path: Path, rows: Iterable[GlueRow], labelled: bool) -> GlueExamples:
     texts: list[Sequence[Any]] = []
     labels: list[float] = []
     malformed = 0
@@ -73,7 +70,7 @@ def _examples(path: Path, source: str, rows: Iterable[GlueRow], labelled: bool) 
             labels.append(value)
     _check_enough(path, len(texts), malformed)
     first, *second = ([*column] for column in zip(*texts, strict=True))
-    return GlueExamples(first, second[0] if second else None, labels, malformed, source)
+    return GlueExamples(first, second[0] if second else None, labels, malformed)
 
 
 def has_split(folder: Path, task: GlueTask, split: Split) -> bool:

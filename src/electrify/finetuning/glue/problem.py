@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
@@ -43,6 +41,7 @@ class Label(NamedTuple):
 class GlueProblem(Problem):
     """A task, and how it is fine-tuned; the same for all its seeds."""
 
+    fewest_answers = 1
     data: Path
     task: GlueTask
     plan: TaskPlan
@@ -135,8 +134,3 @@ def load_fitted(problem: GlueProblem, encoder: Encoder, seed: int, folder: Path)
     model: Head = experiment.new_model(replace(problem, starts_from=None), encoder, seed)
     load_model(model, load_file(folder / MODEL), str(folder / MODEL))
     return model
-
-
-def read_outputs(folder: Path) -> dict[str, NDArray[np.float32]]:
-    """What a finished job's model said of the development examples, by split."""
-    return dict(load_arrays(folder / "outputs.safetensors"))

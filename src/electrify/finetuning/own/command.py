@@ -33,7 +33,6 @@ from electrify.finetuning.own.problem import OwnProblem
 from electrify.finetuning.own.tagging import has_entities, import_seqeval
 from electrify.finetuning.own.target import OwnRows, Target, TrainingFile, read_like, read_training
 from electrify.finetuning.results import Result, best_of
-from electrify.finetuning.stats import deviation
 from electrify.progress import duration, progress
 from electrify.storage.build import Build
 from electrify.storage.commit import read_json, sha256_of, write_json
@@ -51,14 +50,13 @@ def finetune(settings: Finetune) -> dict[str, Any]:
     most = min(settings.length, open_encoder(settings.model).longest)
     problem = OwnProblem(settings, found.target, found.data, dev, most)
     print(_said(settings.train, found))
-    build = Build(settings.out, "fine-tuned model", _identity(settings))
-    if not build.finished:
-        try:
-            with LOADED:
+    with Build(settings.out, "fine-tuned model", _identity(settings)) as build, LOADED:
+        if not build.finished:
+            try:
                 _make(build, problem, found.columns)
-        except UserError:
-            build.withdraw()
-            raise
+            except UserError:
+                build.withdraw()
+                raise
     result: dict[str, Any] = read_json(settings.out / "result.json")
     print(finetune_summary(result))
     print(settings.out)
@@ -113,7 +111,7 @@ def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
                     staged = build.staging / f"seed-{other.seed}" / TO_PUBLISH
                     shutil.rmtree(staged, ignore_errors=True)
     if best is None:
-        fix = "a lower --lr, or look at the data"
+        fix = "a lower --lr and another --out, or look at the data"
         raise UserError("training broke down with every seed", got=results[0].failed, fix=fix)
     summary = {
         "kind": target.kind,
@@ -152,6 +150,7 @@ def _recorded(result: Result) -> dict[str, Any]:
         "seed": result.seed,
         "scores": dict(result.scores["dev"]),
         "degenerate": bool(result.degenerate),
+        **({"why": result.degenerate} if result.degenerate else {}),
         "steps": result.steps,
         "seconds": round(result.seconds, 1),
         "examples_per_second": round(result.examples_per_second, 1),
@@ -166,11 +165,15 @@ def summarised(results: Sequence[Result]) -> dict[str, dict[str, float]]:
     """
     done = [result.scores["dev"] for result in results if not result.failed]
     columns = {name: [scores[name] for scores in done] for name in done[0]}
-    alone = len(done) == 1
+    freedom = min(1, len(done) - 1)
     return {
         "mean": {name: float(np.mean(values)) for name, values in columns.items()},
-        "std": {name: 0.0 if alone else deviation(values) for name, values in columns.items()},
+        "std": {name: float(np.std(values, ddof=freedom)) for name, values in columns.items()},
     }
+
+
+SAME = "the same answer for every row"
+"""What is degenerate in results of versions that do not say it."""
 
 
 def finetune_summary(result: dict[str, Any]) -> str:
@@ -180,7 +183,7 @@ def finetune_summary(result: dict[str, Any]) -> str:
         if "failed" in one
         else f"seed {one['seed']}: {scores_said(one['scores'])} ({duration(one['seconds'])}, "
         f"{one['examples_per_second']:.0f} examples/s)"
-        + ("; the same answer for every row: try a lower --lr" if one["degenerate"] else "")
+        + (f"; {one.get('why', SAME)}: try a lower --lr" if one["degenerate"] else "")
         for one in result["seeds"]
     ]
     if len(lines) > 1:

@@ -18,10 +18,10 @@ from electrify.finetuning.experiment import (
     load_splits,
     progressing,
     publish,
-    run_one,
     stored_result,
+    train_and_measure,
 )
-from electrify.finetuning.fit import Fitted, check_fit
+from electrify.finetuning.fit import CHECKPOINTS, Fitted, check_fit
 from electrify.finetuning.options import Squad
 from electrify.finetuning.squad.data import find_files
 from electrify.finetuning.squad.heads import SPAN_HEADS
@@ -40,14 +40,14 @@ def squad(settings: Squad) -> dict[str, Any]:
     with LOADED:
         if not (settings.out / "manifest.json").exists():
             _load(problem)  # what can be wrong with the input shows before the folder is begun
-        build = Build(settings.out, "squad", _identity(problem), HEADS_DRAWN)
-        if not build.finished:
-            build.save_settings(to_toml(settings, without=("out",)))
-            try:
-                _make(build, problem)
-            except UserError:
-                build.withdraw()
-                raise
+        with Build(settings.out, "squad", _identity(problem), HEADS_DRAWN, ["model"]) as build:
+            if not build.finished:
+                build.save_settings(to_toml(settings, without=("out",)))
+                try:
+                    _make(build, problem)
+                except UserError:
+                    build.withdraw()
+                    raise
     result: dict[str, Any] = read_json(settings.out / "result.json")
     print(_table(result))
     print(f"{settings.out / 'result.json'}")
@@ -78,15 +78,19 @@ def _load(problem: SquadProblem) -> None:
 def _make(build: Build, problem: SquadProblem) -> None:
     settings = problem.settings
     folder = build.staging / f"seed-{settings.seed}"
+    earlier = build.staging / "fit"  # the name that earlier versions gave it
+    if earlier.is_dir() and not folder.exists():
+        earlier.rename(folder)
+        if not (folder / CHECKPOINTS).exists():
+            print("note: an earlier version of electrify trained this model: it is trained again")
     with progress("learning") as update:
         told = progressing(update, "step", 0, 1)
-        result = stored_result(problem, folder) or run_one(
-            problem, settings.model, settings.seed, folder, settings.fit, settings.device, told
-        )
-    if result.failed:
-        raise GuardError(
-            result.failed, got=f"seed {result.seed}", fix="a lower --lr, or look at the data"
-        )
+        how = settings.model, settings.seed, folder, settings.fit, settings.device, told
+        try:
+            result = stored_result(problem, folder) or train_and_measure(problem, *how)
+        except GuardError as error:
+            fix = "a lower --lr and another --out, or look at the data"
+            raise GuardError(error.what, got=error.got, fix=fix) from error
     if result.degenerate:
         print(f"note: {result.degenerate}")
     build.finish({"files": publish(build.out, folder)})
