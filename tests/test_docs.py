@@ -70,13 +70,13 @@ def test_there_are_commands_to_check():
 def parse(monkeypatch):
     """The command line as it is, but for the functions of the commands, which do nothing."""
     functions = {command.function for command in cli.COMMANDS.values()}
-    original = cli._named
+    original = config.named
 
     def named(path):
         thing = original(path)
         return wraps(thing)(lambda settings: None) if path in functions else thing
 
-    monkeypatch.setattr(cli, "_named", named)
+    monkeypatch.setattr(config, "named", named)
     path_of, known = schema.path_of, schema.names()
     monkeypatch.setattr(schema, "path_of", lambda n: path_of(n if n in known else "tiny"))
     return cli.main

@@ -8,13 +8,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
-from electrify.config import checked
+from electrify.config import checked, named
 from electrify.finetuning.options import Finetune, Glue, Predict, Squad
-from electrify.planning.plan import Plan
+from electrify.planning import plan as plans
 from electrify.recipes.schema import Recipe, load, override
 from electrify.reports.options import Report
 from electrify.tokens.prepare import Prepare
@@ -33,7 +32,7 @@ def command(
 
     @wraps(settings, assigned=("__doc__",), updated=())
     def run(*arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
-        result: _Result = _function(where)(settings(*arguments, **keywords))
+        result: _Result = named(where)(settings(*arguments, **keywords))
         return result
 
     run.__name__ = run.__qualname__ = where.rpartition(":")[2]
@@ -48,19 +47,12 @@ def _signature(settings: Any, returns: Any) -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=returns)
 
 
-def _function(where: str) -> Callable[..., Any]:
-    module, name = where.split(":")
-    found: Callable[..., Any] = getattr(import_module(module), name)
-    return found
-
-
 def corpus(kind: str, *sources: str | Path, out: str | Path, **settings: Any) -> dict[str, Any]:
     """Turn raw text into documents; returns their manifest. Kinds are those of the command."""
-    module = import_module("electrify.corpora.corpus")
-    found: dict[str, Any] = module.corpus(
-        module.settings_type(kind)(sources=tuple(map(str, sources)), out=out, **settings)
-    )
-    return found
+    from electrify.corpora import corpus as commands
+
+    chosen: Any = commands.settings_type(kind)
+    return commands.corpus(chosen(sources=tuple(map(str, sources)), out=out, **settings))
 
 
 tokenizer = command(MakeTokenizer, "electrify.tokens.vocabulary:make_tokenizer", LoadedTokenizer)
@@ -99,18 +91,21 @@ def pretrain(
     section has such a field, bare (`steps=200`). `checkpoint_fn` is called in the background with
     the folder of every checkpoint. Ctrl-C saves, and then raises KeyboardInterrupt.
     """
+    from electrify.training import checkpoint
+    from electrify.training import pretrain as commands
+    from electrify.training.export_run import validation_record
+    from electrify.training.folder import RunFolder
+
     chosen, own = _overridden(Pretrain, recipe, overrides, settings)
-    code = _function("electrify.training.pretrain:pretrain")(
-        Pretrain(**chosen, data=Path(data), out=Path(out), **own), checkpoint_fn
-    )
-    if code:
+    asked = Pretrain(**chosen, data=Path(data), out=Path(out), **own)
+    if commands.pretrain(asked, checkpoint_fn):
         raise KeyboardInterrupt
-    folder = _function("electrify.training.folder:RunFolder")(Path(out))
-    saved = _function("electrify.training.checkpoint:stored")(folder.checkpoints)
+    folder = RunFolder(Path(out))
+    saved = checkpoint.stored(folder.checkpoints)
     if not saved:  # it was to stop while its budget was measured
         return Pretrained(Path(out), 0, False, {})
     step = saved[0].step
-    record = _function("electrify.training.export_run:validation_record")(Path(out), step)
+    record = validation_record(Path(out), step)
     metrics = {name: value for name, value in record.items() if name not in ("step", "split")}
     return Pretrained(Path(out), step, step >= folder.recipe.run.steps, metrics)
 
@@ -119,9 +114,8 @@ def plan(
     recipe: str | Path | Recipe, *, overrides: Mapping[str, Any] | None = None, **settings: Any
 ) -> dict[str, Any]:
     """Estimate parameters, FLOPs, memory, disk and time of a recipe's run."""
-    chosen, own = _overridden(Plan, recipe, overrides, settings)
-    found: dict[str, Any] = _function("electrify.planning.plan:plan")(Plan(**chosen, **own))
-    return found
+    chosen, own = _overridden(plans.Plan, recipe, overrides, settings)
+    return plans.plan(plans.Plan(**chosen, **own))
 
 
 def _overridden(

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
-from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -206,7 +205,9 @@ def _run(arguments: list[str]) -> int:
     if as_json:
         rest.remove("--json")
     settings = _settings(f"electrify {name}", command, rest)
-    function = _named(command.function)
+    from electrify import config
+
+    function = config.named(command.function)
     # For a script, what people read goes to the other stream.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         result = function(settings)
@@ -226,7 +227,7 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
     if issubclass(kind, schema.FromRecipe):
         return _recipe_settings(program, command, kind, arguments)
     if command.kinds:
-        kinds = _named(command.kinds)
+        kinds = config.named(command.kinds)
         if not arguments or arguments[0] in ("-h", "--help"):
             print(_kinds_help(program, command, kinds))
             raise SystemExit(0)
@@ -239,7 +240,7 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
         chosen, *arguments = arguments
         program = f"{program} {chosen}"
         command = command._replace(example=f"{program} {kinds[chosen].source} --out docs")
-        kind = _named(command.function.split(":")[0] + ":settings_type")(chosen)
+        kind = config.named(command.function.split(":")[0] + ":settings_type")(chosen)
     arguments, file = _config_file(arguments)
     default = config.read_settings(kind, file, required=tyro.MISSING) if file else None
     description = "\n\n".join([f"{kind.__doc__}", *_hints(command), CONFIG_HELP])
@@ -247,9 +248,11 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
 
 
 def _settings_kind(command: Command) -> type[Any]:
+    from electrify import config
+
     if command.settings:
-        return _named(command.settings)  # type: ignore[no-any-return]
-    return get_type_hints(_named(command.function))["settings"]  # type: ignore[no-any-return]
+        return config.named(command.settings)  # type: ignore[no-any-return]
+    return get_type_hints(config.named(command.function))["settings"]  # type: ignore[no-any-return]
 
 
 def _recipe_settings(program: str, command: Command, kind: type[Any], arguments: list[str]) -> Any:
@@ -310,11 +313,6 @@ def _config_file(arguments: list[str]) -> tuple[list[str], Path | None]:
     if place + 1 == len(arguments):
         raise UserError("--config needs a file", got="nothing after it", fix="--config FILE.toml")
     return arguments[:place] + arguments[place + 2 :], Path(arguments[place + 1])
-
-
-def _named(path: str) -> Any:
-    module, name = path.split(":")
-    return getattr(import_module(module), name)
 
 
 def _help() -> str:

@@ -10,6 +10,7 @@ import json
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -93,6 +94,16 @@ def check_least(settings: object, **least: float) -> None:
         if (value := getattr(settings, name)) < smallest:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag} is too small", got=f"{value}", fix=f"give {smallest} or more")
+
+
+def named(path: str) -> Any:
+    """Return what "package.module:name" names; tables keep such paths to import nothing early.
+
+    >>> named("math:pi")
+    3.141592653589793
+    """
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
 
 
 def unknown(what: str, name: str, known: Mapping[str, Any], noun: str) -> UserError:

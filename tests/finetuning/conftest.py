@@ -1,10 +1,14 @@
 """A tiny encoder and a tiny GLUE folder whose labels can be learned."""
 
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
 from tests.conftest import WORDS
+
+from electrify.finetuning import experiment
+from electrify.training.checkpoint import NotSaved
 
 MARK = "kata"  # what makes a sentence good
 
@@ -127,3 +131,17 @@ def glue_folder(tmp_path_factory) -> Path:
     ax = [[i, a, b] for i, (a, b, _) in enumerate(rows(12, 3))]
     write_tsv(glue / "diagnostic/diagnostic.tsv", [["index", "sentence1", "sentence2"], *ax])
     return glue
+
+
+@contextmanager
+def no_room_at_the_end():
+    """Inside, the disk is full when the last checkpoint of a fine-tuning run is written."""
+    real = experiment.fit
+
+    def full(*arguments):
+        real(*arguments)
+        raise NotSaved(OSError(28, "No space left on device"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "fit", full)
+        yield

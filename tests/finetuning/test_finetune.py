@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.finetuning.conftest import rows
+from tests.finetuning.conftest import no_room_at_the_end, rows
 from tests.finetuning.own_files import FAST, WRITERS, settings, tagged, tuner
 from tests.models.test_architectures import SEEN, each
 from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
 
 from electrify.cli import main
 from electrify.errors import DamagedError, UserError
-from electrify.finetuning import experiment
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own import command as module
@@ -228,21 +227,11 @@ def test_an_export_that_says_something_else_does_not_count(encoder_folder, tmp_p
     assert not (chosen.out / ".parts/seed-0/result.json").exists()
 
 
-def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(
-    encoder_folder, tmp_path, monkeypatch
-):
+def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(encoder_folder, tmp_path):
     chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
-    real = experiment.fit
-
-    def full(*arguments):
-        real(*arguments)
-        raise NotSaved(OSError(28, "No space left on device"))
-
-    monkeypatch.setattr(experiment, "fit", full)
-    with pytest.raises(NotSaved):
+    with no_room_at_the_end(), pytest.raises(NotSaved):
         finetune(chosen)
     assert list(chosen.out.glob(".parts/seed-0/checkpoints/step-*/*"))
-    monkeypatch.setattr(experiment, "fit", real)
     finetune(chosen)  # the lock is free, and nothing is refused
     assert (chosen.out / "model.safetensors").is_file()
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.finetuning.conftest import no_room_at_the_end
 from tests.finetuning.squad_files import paragraphs, write_squad
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 
@@ -245,22 +246,12 @@ def test_a_training_that_broke_down_says_why(folder, encoder_folder, tmp_path, m
         assert error.value.fix == "a lower --lr and another --out, or look at the data"
 
 
-def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(
-    folder, encoder_folder, tmp_path, monkeypatch
-):
+def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(folder, encoder_folder, tmp_path):
     short = Fit(epochs=1, batch_size=8)
     settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
-    real = experiment.fit
-
-    def full(*arguments):
-        real(*arguments)
-        raise NotSaved(OSError(28, "No space left on device"))
-
-    monkeypatch.setattr(experiment, "fit", full)
-    with pytest.raises(NotSaved):
+    with no_room_at_the_end(), pytest.raises(NotSaved):
         squad(settings)
     assert list(settings.out.glob(".parts/seed-0/checkpoints/step-*/*"))
-    monkeypatch.setattr(experiment, "fit", real)
     squad(settings)  # the lock is free, and nothing is refused
     assert loaded(settings.out / "result.json")["fit"]["steps"] == 3
 

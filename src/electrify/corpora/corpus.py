@@ -13,7 +13,6 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -116,12 +115,11 @@ class Corpus(config.AcceptsTextPaths):
 
 def settings_type(kind: str) -> type[Corpus]:
     """The settings of one kind of corpus: the common ones and the kind's own."""
-    module, name = KINDS[kind].reader.split(":")
-    reader = getattr(import_module(module), name)
+    reader = config.named(KINDS[kind].reader)
     options: Any = Annotated[reader, tyro.conf.arg(name="")]
     fields = [("reader", options, field(default_factory=reader))]
     return make_dataclass(
-        name, fields, bases=(Corpus,), frozen=True, namespace={"__doc__": reader.__doc__}
+        reader.__name__, fields, bases=(Corpus,), frozen=True, namespace={"__doc__": reader.__doc__}
     )
 
 

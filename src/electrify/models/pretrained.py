@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 from electrify.errors import UserError
@@ -57,7 +57,6 @@ def open_tokenizer(source: str) -> Any:
 
 def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, Any]]:
     """Return a network in float32, and which weights it did not find: the caller judges that."""
-    kind = getattr(transformers, kind) if isinstance(kind, str) else kind
     open_config(source)  # refuses what no class should load
     allowed = os.environ.get(ALLOW_PICKLES) == "1"
     if not allowed:
@@ -72,6 +71,11 @@ def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, An
             **fields,
         )
     return network, loaded
+
+
+def open_backbone(source: str) -> Any:
+    """Return a network without a head, in float32."""
+    return open_model(AutoModel, source)[0]
 
 
 def _refuse_pickles(source: str) -> None:

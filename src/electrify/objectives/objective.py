@@ -8,14 +8,13 @@ depends on the objective (planning, training, export, model card, report) asks t
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from electrify.batches.batch import Batch, Totals
-from electrify.config import unknown
+from electrify.config import named, unknown
 from electrify.models.fast import enable_fast_path
 from electrify.models.initialise import start_at_counts
 from electrify.models.pair import Vocabulary
@@ -124,8 +123,7 @@ def objective_class(kind: str) -> type[Objective]:
     """Return the class of a kind of objective."""
     if kind not in OBJECTIVES:
         raise unknown("objective.kind", kind, OBJECTIVES, "objective")
-    module, name = OBJECTIVES[kind].where.split(":")
-    found: type[Objective] = getattr(import_module(module), name)
+    found: type[Objective] = named(OBJECTIVES[kind].where)
     return found
 
 

@@ -151,9 +151,9 @@ Next:
 
 def _reload(folder: Path) -> None:
     """Show that transformers alone loads what was exported."""
-    from electrify.models.pretrained import open_model, open_tokenizer
+    from electrify.models.pretrained import open_backbone, open_tokenizer
 
-    encoder, _ = open_model("AutoModel", str(folder))
+    encoder = open_backbone(str(folder))
     tokenizer = open_tokenizer(str(folder))
     hidden = encoder(**tokenizer("Return a copy of the list.", return_tensors="pt"))[0]
     print(f"transformers.AutoModel loads it: {type(encoder).__name__}, {tuple(hidden.shape)}")
