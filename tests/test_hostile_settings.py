@@ -14,7 +14,7 @@ from electrify.cli import main
 from electrify.errors import DamagedError, UserError
 from electrify.recipes.schema import path_of
 from electrify.training.signals import seconds_of
-from electrify.training.upload import open_place
+from electrify.training.upload import open_remote
 
 LONG, DEEP = "9" * 5000, "[" * 1000 + "]" * 1000
 TINY = path_of("tiny").read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ def test_a_budget_that_is_no_time(time):
 def test_an_upload_to_what_is_no_place(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError):
-        open_place(url)
+        open_remote(url)
 
 
 @pytest.mark.parametrize("command", [["plan", "tiny"], ["corpus", "text", "a", "--out", "b"]])

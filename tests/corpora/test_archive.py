@@ -133,8 +133,8 @@ def test_a_cut_stream_gives_whole_units_once(length):
 
 
 def test_a_stream_is_read_whole_up_to_a_limit():
-    assert archive.read_whole([b"one ", b"two"], 7) == b"one two"
-    assert archive.read_whole(iter([b"one ", b"two", b"!"]), 7) is None
+    assert archive.read_all([b"one ", b"two"], 7) == b"one two"
+    assert archive.read_all(iter([b"one ", b"two", b"!"]), 7) is None
 
 
 def test_group_puts_neighbours_together():

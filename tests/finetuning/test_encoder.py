@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from electrify.errors import UserError
-from electrify.finetuning.encoder import encode, fingerprint, load_body, open_encoder, truncated
+from electrify.finetuning.encoder import encode, fingerprint, load_backbone, open_encoder, truncated
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/finetune.json").read_text())
 
@@ -44,7 +44,7 @@ def test_special_tokens_in_a_text_are_text(encoder_folder):
 
 
 def test_a_pooler_is_left_out(encoder_folder):
-    assert load_body(str(encoder_folder)).pooler is None
+    assert load_backbone(str(encoder_folder)).pooler is None
 
 
 def test_what_is_no_model_is_an_error_that_helps(tmp_path):
@@ -78,7 +78,7 @@ def test_an_encoder_whose_own_weights_are_missing_is_refused(encoder_folder, tmp
     config = json.loads((wider / "config.json").read_text())
     (wider / "config.json").write_text(json.dumps(config | {"vocab_size": 999}))
     with pytest.raises(UserError, match="lacks weights of its encoder"):
-        load_body(str(wider))
+        load_backbone(str(wider))
     renamed = shutil.copytree(encoder_folder, tmp_path / "renamed")
     tensors = load_file(renamed / "model.safetensors")
     save_file(
@@ -87,7 +87,7 @@ def test_an_encoder_whose_own_weights_are_missing_is_refused(encoder_folder, tmp
         metadata={"format": "pt"},
     )
     with pytest.raises(UserError, match="lacks weights of its encoder"):
-        load_body(str(renamed))
+        load_backbone(str(renamed))
 
 
 def test_a_fingerprint_follows_the_tokenizer(encoder_folder, tmp_path):

@@ -165,11 +165,11 @@ def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_pat
             stops.append(self)
 
     def progressing(update, name, number, count):
-        def told(step, steps, loss):
+        def on_progress(step, steps, loss):
             if number == 1 and step == steps // 2:
                 stops[-1].signal = 2
 
-        return told
+        return on_progress
 
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "Stop", Stop)

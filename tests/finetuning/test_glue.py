@@ -91,7 +91,9 @@ def test_finished_jobs_never_run_again_and_seeds_are_added(
     before = {path: path.stat().st_mtime_ns for path in out.glob("jobs/*/result.json")}
     ran = []
     monkeypatch.setattr(
-        commands, "run_job", lambda job, told: (ran.append(job.name), run_job(job, told))[1]
+        commands,
+        "run_job",
+        lambda job, on_progress: (ran.append(job.name), run_job(job, on_progress))[1],
     )
     glue(settings(encoder_folder, glue_folder, out, seeds=3))
     assert ran == ["sst2-2"]
@@ -152,7 +154,7 @@ def test_a_model_that_others_start_from_is_kept_and_never_trained_again(
     glue(settings(encoder_folder, glue_folder, out, tasks="cola", **chain))
     assert (out / "jobs/mnli-0/model.safetensors").exists()
     ran = []
-    monkeypatch.setattr(commands, "run_job", lambda job, told: ran.append(job.name))
+    monkeypatch.setattr(commands, "run_job", lambda job, on_progress: ran.append(job.name))
     glue(settings(encoder_folder, glue_folder, out, tasks="mnli,rte", **chain))
     assert ran == []
 

@@ -102,9 +102,9 @@ def see(encoder_folder, glue_folder, tmp_path, monkeypatch):
             run.writer.close()
             return SimpleNamespace(why="")
 
-        def noted(job, told):
+        def noted(job, on_progress):
             seen.tasks.append(job.problem.name)
-            return real(job, told)
+            return real(job, on_progress)
 
         real = commands.run_job
         monkeypatch.setattr(fitting, "train", no_training)

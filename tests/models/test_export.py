@@ -17,7 +17,7 @@ from electrify.models.export import (
     export_networks,
     in_evaluation,
     network_outputs,
-    plain_tables,
+    plain_embeddings,
     probe_ids,
 )
 from electrify.models.pair import build_masked_lm, build_pair
@@ -53,7 +53,7 @@ def export_pair(recipe: Recipe, tokenizer: LoadedTokenizer, out: Path) -> dict:
 
 @torch.no_grad()
 def outputs(network, tokenizer: LoadedTokenizer) -> torch.Tensor:
-    with plain_tables(network), in_evaluation(network):
+    with plain_embeddings(network), in_evaluation(network):
         return network_outputs(network, probe_ids(tokenizer))
 
 

@@ -12,8 +12,8 @@ from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch import nn
 
 from electrify.models import attention
-from electrify.models.attention import Attended
-from electrify.models.dropout import QuickDropout, coins, draw_seed
+from electrify.models.attention import MaskedAttentionWithDropout
+from electrify.models.dropout import FastDropout, draw_seed, dropout_mask
 from electrify.models.fast import enable_fast_path
 from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import Recipe, Run
@@ -82,7 +82,7 @@ def test_with_dropout_the_mean_of_many_losses_is_that_of_the_plain_path(architec
     for fast in (True, False):
         objective = build_objective(dropping(architecture), VOCABULARY, fast=fast)
         objective.train()
-        assert any(isinstance(m, QuickDropout) for m in objective.modules()) is fast
+        assert any(isinstance(m, FastDropout) for m in objective.modules()) is fast
         torch.manual_seed(1)
         with torch.no_grad():
             losses = [float(objective(inputs, inputs.totals())[0]) for _ in range(200)]
@@ -96,7 +96,7 @@ def test_with_dropout_the_mean_of_many_losses_is_that_of_the_plain_path(architec
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.003])
 def test_coins_fall_as_often_as_they_should_and_independently(rate):
     count = 1_000_000
-    drawn = coins(7, rate, count)
+    drawn = dropout_mask(7, rate, count)
     kept = drawn > 0
     assert torch.unique(drawn).tolist() == pytest.approx([0, 1 / (1 - rate)], rel=1e-4)
     wrong = 5 * (rate * (1 - rate) / count) ** 0.5
@@ -104,12 +104,12 @@ def test_coins_fall_as_often_as_they_should_and_independently(rate):
     for apart in (1, 2, 3, 4, 256, 1024):  # within a word of the stream, and a row further
         both = (kept[apart:] & kept[:-apart]).float().mean()
         assert float(both) == pytest.approx((1 - rate) ** 2, abs=2 * wrong)
-    other = coins(8, rate, count) > 0
+    other = dropout_mask(8, rate, count) > 0
     assert float((kept & other).float().mean()) == pytest.approx((1 - rate) ** 2, abs=2 * wrong)
 
 
 def test_the_gradient_is_dropped_where_the_numbers_were():
-    drop, numbers = QuickDropout(0.3), torch.ones(50, 33, requires_grad=True)
+    drop, numbers = FastDropout(0.3), torch.ones(50, 33, requires_grad=True)
     dropped = drop(numbers)
     dropped.sum().backward()
     assert torch.equal(numbers.grad, dropped)
@@ -117,7 +117,7 @@ def test_the_gradient_is_dropped_where_the_numbers_were():
 
 
 def test_dropout_follows_the_seed_of_torch_and_rests_in_evaluation():
-    drop, numbers = QuickDropout(0.5), torch.ones(1000)
+    drop, numbers = FastDropout(0.5), torch.ones(1000)
     torch.manual_seed(3)
     first, second = drop(numbers), drop(numbers)
     torch.manual_seed(3)
@@ -125,7 +125,7 @@ def test_dropout_follows_the_seed_of_torch_and_rests_in_evaluation():
     assert not torch.equal(first, second)
     assert drop.eval()(numbers) is numbers
     assert not drop.train()(numbers).equal(numbers)
-    assert not QuickDropout(1.0)(numbers).any()
+    assert not FastDropout(1.0)(numbers).any()
     assert drop.train()(numbers.bfloat16()).dtype == torch.bfloat16
 
 
@@ -138,17 +138,19 @@ def test_attention_and_its_gradients_are_those_of_the_formula(padded, cached, mo
     mask = torch.ones(3, 1, 40, 40, dtype=torch.bool)
     mask[1, :, :, 30:] = not padded
     torch.manual_seed(5)
-    found = Attended.apply(query, key, value, mask if padded else None, 0.25, 0.1)
+    found = MaskedAttentionWithDropout.apply(query, key, value, mask if padded else None, 0.25, 0.1)
     torch.manual_seed(5)
     seed, few = draw_seed(), max(1, cached // (40 * 40))
-    chances = (query @ key.mT * 0.25).masked_fill(~mask, -1e30).softmax(-1).flatten(0, 1)
+    probs = (query @ key.mT * 0.25).masked_fill(~mask, -1e30).softmax(-1).flatten(0, 1)
     kept_ALL = torch.cat(
         [
-            coins(seed + number, 0.1, len(chances[start : start + few]) * 1600).view(-1, 40, 40)
+            dropout_mask(seed + number, 0.1, len(probs[start : start + few]) * 1600).view(
+                -1, 40, 40
+            )
             for number, start in enumerate(range(0, 12, few))
         ]
     )
-    expected = ((chances * kept_ALL) @ value.flatten(0, 1)).view_as(found)
+    expected = ((probs * kept_ALL) @ value.flatten(0, 1)).view_as(found)
     torch.testing.assert_close(found, expected)
     towards = torch.randn_like(found)
     ours = torch.autograd.grad(found, (query, key, value), towards)

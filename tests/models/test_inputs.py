@@ -8,7 +8,7 @@ from tests.models.test_architectures import EACH
 from tests.models.tiny import tiny_inputs, tiny_recipe
 from torch import nn
 
-from electrify.models.inputs import call, place_of_padding
+from electrify.models.inputs import call, padding_position
 from electrify.models.pair import Vocabulary, build_pair
 
 OTHER = 50  # any ordinary token
@@ -58,16 +58,16 @@ def test_places_are_those_the_architecture_gives_to_plain_text(architecture, pad
     inputs = tiny_inputs(padding=5)
     ids = torch.where(inputs.attention_BL > 0, inputs.ids_BL, pad)
     table = network.base_model.embeddings.position_embeddings
-    told = looked_up(table, lambda: call(network, ids, inputs))
-    padding = place_of_padding(network)
-    assert told[0].tolist() == list(range(padding + 1, padding + 33))
-    assert told[-1].tolist() == list(range(padding + 1, padding + 28)) + 5 * [padding]
+    on_progress = looked_up(table, lambda: call(network, ids, inputs))
+    padding = padding_position(network)
+    assert on_progress[0].tolist() == list(range(padding + 1, padding + 33))
+    assert on_progress[-1].tolist() == list(range(padding + 1, padding + 28)) + 5 * [padding]
     own = looked_up(table, lambda: network(input_ids=ids, attention_mask=inputs.attention_BL))
     real = inputs.attention_BL > 0
-    assert torch.equal(told[real], own[real])
+    assert torch.equal(on_progress[real], own[real])
 
 
 @pytest.mark.parametrize("architecture", ["electra", "bert", "xlm", "modernbert", "eurobert"])
 def test_other_architectures_count_by_themselves(architecture):
     network = build_pair(tiny_recipe(architecture), Vocabulary(200, 0, 2, 3)).discriminator
-    assert place_of_padding(network) is None
+    assert padding_position(network) is None

@@ -14,7 +14,7 @@ from tests.models.tiny import VOCABULARY, tiny_recipe, tiny_tokenizer
 from transformers import AutoModel, AutoModelForTokenClassification, BertForTokenClassification
 
 from electrify.errors import UserError
-from electrify.finetuning.encoder import load_body, load_network, open_encoder
+from electrify.finetuning.encoder import load_backbone, load_network, open_encoder
 from electrify.models.export import encoder_alone, export_networks
 from electrify.models.pair import build_pair
 from electrify.models.pretrained import ALLOW_PICKLES, open_config, open_model, open_tokenizer
@@ -52,7 +52,7 @@ def edit(path, **fields):
 def everything(folder):
     """What fine-tuning opens."""
     open_encoder(str(folder))
-    load_body(str(folder))
+    load_backbone(str(folder))
 
 
 def cut(folder):
@@ -163,17 +163,17 @@ def test_pickles_are_refused_unless_somebody_insists(allowed, folder, tmp_path, 
     torch.save(network.state_dict(), folder / "pytorch_model.bin")
     if allowed:
         assert torch.equal(
-            load_body(str(folder)).embeddings.word_embeddings.weight,
+            load_backbone(str(folder)).embeddings.word_embeddings.weight,
             network.embeddings.word_embeddings.weight,
         )
         witness = tmp_path / "witness"
         (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(str(witness))))
         with pytest.raises(UserError, match="cannot be loaded"):  # tensors alone are loaded
-            load_body(str(folder))
+            load_backbone(str(folder))
         assert not witness.exists()
     else:
         with pytest.raises(UserError, match="pickle") as error:
-            load_body(str(folder))
+            load_backbone(str(folder))
         assert ALLOW_PICKLES in error.value.fix
 
 
@@ -190,7 +190,7 @@ def test_the_advice_for_pickles_works(architectures, folder, tmp_path):
     torch.save(network.state_dict(), folder / "pytorch_model.bin")
     edit(folder / "config.json", architectures=architectures)
     with pytest.raises(UserError, match="pickle") as error:
-        load_body(str(folder))
+        load_backbone(str(folder))
     advice = error.value.fix.split("`")[1]
     new = tmp_path / "new"
     exec(advice.replace("OLD", str(folder)).replace("NEW", str(new)), {})

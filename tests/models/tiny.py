@@ -4,7 +4,7 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from electrify.batches.batch import Batch
-from electrify.models.pair import FEED_FORWARD, TABLE_WIDTH, Vocabulary
+from electrify.models.pair import EMBEDDING_WIDTH_FIELD, FEED_FORWARD, Vocabulary
 from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
 from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary
 
@@ -37,8 +37,8 @@ def tiny_fields(architecture: str) -> dict:
     fields |= {name: 64 for name in FEED_FORWARD if isinstance(getattr(default, name, None), int)}
     if isinstance(getattr(default, "max_position_embeddings", None), int):
         fields["max_position_embeddings"] = 128
-    if architecture in TABLE_WIDTH:
-        fields[TABLE_WIDTH[architecture]] = 16
+    if architecture in EMBEDDING_WIDTH_FIELD:
+        fields[EMBEDDING_WIDTH_FIELD[architecture]] = 16
     for name, value in vars(default).items():
         if "dropout" in name and isinstance(value, float):
             fields[name] = 0.0

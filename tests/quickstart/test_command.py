@@ -41,13 +41,13 @@ def test_the_task_has_as_many_texts_of_the_largest_packages(tmp_path):
     for some, each in ((train, 5), (dev, 4)):
         assert [label for _, label in some] == ["b"] * each + ["a"] * each + ["c"] * each
     assert not {text for text, _ in train} & {text for text, _ in dev}
-    held_out = {
+    validation_batches = {
         " ".join(document.text.split())
         for document in documents_at(docs, range(233))
         if split_of(document.text, 0.3, 0.01) != "train"
     }
-    assert {text for text, _ in dev} <= held_out
-    assert not {text for text, _ in train} & held_out
+    assert {text for text, _ in dev} <= validation_batches
+    assert not {text for text, _ in train} & validation_batches
     before = (tmp_path / "task/train.tsv").read_bytes()
     write_task(docs, tmp_path / "again", 0.3, SMALL)
     assert (tmp_path / "again/train.tsv").read_bytes() == before

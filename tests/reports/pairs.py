@@ -88,7 +88,7 @@ def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
         for parameter in objective.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
     folder = RunFolder(out)
-    folder.begin_or_resume(recipe, shards, tokenizer, objective.networks, "steps", "bf16", print)
+    folder.start_or_resume(recipe, shards, tokenizer, objective.networks, "steps", "bf16", print)
     taken = checkpoint.snapshot(7, model_tensors(objective), {}, {})
     checkpoint.write(folder.checkpoints, taken)
     return out

@@ -14,7 +14,7 @@ from transformers.models.bert import BertForTokenClassification
 from transformers.models.electra import ElectraForPreTraining
 
 from electrify.errors import UserError
-from electrify.reports.examples import held_out
+from electrify.reports.examples import validation_batches
 from electrify.reports.heat import (
     Token,
     corrupt_text,
@@ -315,7 +315,7 @@ def test_a_run_is_looked_at_like_its_export(run):
 
 def test_examples_of_a_run_are_those_it_is_evaluated_on(run):
     loaded = load_trained(run)
-    task = held_out(run, loaded)
+    task = validation_batches(run, loaded)
     inputs = task.tensors(task.batches[0])
     with torch.no_grad():
         _, sums = loaded.objective(inputs, inputs.totals())

@@ -129,12 +129,12 @@ def test_what_a_killed_process_left_is_cleared_and_nothing_else(tmp_path):
 
 
 def test_the_writer_writes_prunes_and_tells(tmp_path):
-    told: list[str] = []
-    writer = Writer(tmp_path, Policy(keep_last=1), lambda path: told.append(path.name))
+    on_progress: list[str] = []
+    writer = Writer(tmp_path, Policy(keep_last=1), lambda path: on_progress.append(path.name))
     for step in (1, 2, 3):
         writer.save(lambda step=step: taken(step))
     writer.close()
-    assert told == ["step-00000001", "step-00000002", "step-00000003"]
+    assert on_progress == ["step-00000001", "step-00000002", "step-00000003"]
     assert [c.step for c in checkpoint.stored(tmp_path)] == [3]
 
 

@@ -21,7 +21,7 @@ from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
 from electrify.corpora.docstrings import Docstrings
 from electrify.corpora.document import Document
-from electrify.models.pair import TABLE_WIDTH
+from electrify.models.pair import EMBEDDING_WIDTH_FIELD
 from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import Discriminator, Generator, Optimizer, Recipe, Run, load
 from electrify.tokens.prepare import Prepare, prepare
@@ -116,8 +116,8 @@ def by_heart(architecture: str, steps: int) -> Recipe:
     with 32 sentences a batch ELECTRA's ended at a loss of 0.02, and the area at 0.52.
     """
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
-    if architecture in TABLE_WIDTH:
-        sizes[TABLE_WIDTH[architecture]] = 64
+    if architecture in EMBEDDING_WIDTH_FIELD:
+        sizes[EMBEDDING_WIDTH_FIELD[architecture]] = 64
     return Recipe(
         Discriminator(architecture, tiny_fields(architecture) | sizes),
         Generator(),
@@ -177,10 +177,10 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     model = objective
     found = validation_task(recipe, data, tokenizer, CPU)
     assert found is not None
-    held_out, count = found
-    before = measure(model, held_out, range(count))
+    validation_batches, count = found
+    before = measure(model, validation_batches, range(count))
     learn(model, training_task(recipe, shards, tokenizer, CPU), recipe)
-    after = measure(model, held_out, range(count))
+    after = measure(model, validation_batches, range(count))
     special = tokenizer.special
     entropy = unigram_entropy(Shards(data, "validation"), {special.cls, special.sep})
     print(before, after, entropy)

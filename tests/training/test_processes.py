@@ -143,7 +143,7 @@ def test_ranks_that_measure_different_speeds_compute_alike(recipe, shards, tmp_p
     run, flags = tmp_path / "run", ("--run.precision", "auto", "--optimizer.kind", "muon")
     unseen = """
 if os.environ["RANK"] == "1":
-    folder.RunFolder.begun = property(lambda self: False)
+    folder.RunFolder.started = property(lambda self: False)
 """
     for before in (DISAGREEING + STOPPING.format(4), DISAGREEING + unseen):
         code = pretrain(2, recipe, shards, run, *flags, before=before)

@@ -100,12 +100,12 @@ def test_an_unknown_tracker_is_refused(tmp_path):
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(tmp_path, monkeypatch):
-    told, warnings = [], []
+    on_progress, warnings = [], []
 
     @contextmanager
     def failing(run, step):
         def track(step, split, values):
-            told.append(step)
+            on_progress.append(step)
             if step == 2:
                 raise OSError("disk full")
 
@@ -115,6 +115,6 @@ def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(tmp_path, monkeypa
     with tracker("failing", tmp_path, 0, warnings.append) as track:
         for step in (1, 2, 3):
             track(step, "train", {"loss": 1.0})
-    assert told == [1, 2]
+    assert on_progress == [1, 2]
     assert len(warnings) == 1
     assert "disk full" in warnings[0]

@@ -424,7 +424,7 @@ def test_the_url_is_checked_at_the_door(url, said, monkeypatch):
 
 
 def test_the_hub_is_a_place():
-    system, path = upload.open_place("hf://ann/encoder/runs/one/")
+    system, path = upload.open_remote("hf://ann/encoder/runs/one/")
     assert type(system).__name__ == "HfFileSystem"
     assert path == "ann/encoder/runs/one"
 

@@ -183,7 +183,7 @@ def open_source(path: Path) -> BinaryIO:
         ) from error
 
 
-def read_whole(blocks: Iterable[bytes], limit: int) -> bytes | None:
+def read_all(blocks: Iterable[bytes], limit: int) -> bytes | None:
     """A document that is a whole stream; None if it has more than `limit` bytes."""
     held = bytearray()
     for block in blocks:

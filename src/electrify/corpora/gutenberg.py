@@ -247,7 +247,7 @@ def _contents(piece: Slice, name: str, tally: Counter[str]) -> Iterator[tuple[st
         yield from _zip_members(piece, name, tally)
         return
     try:
-        yield name, archive.read_whole(archive.read_blocks(piece.path), LIMIT)
+        yield name, archive.read_all(archive.read_blocks(piece.path), LIMIT)
     except Truncated:
         tally.update((TRUNCATED, CUT))
 

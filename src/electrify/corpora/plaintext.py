@@ -216,7 +216,7 @@ def _without_first_line_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
 def _whole_files(part: Part, tally: Counter[str]) -> Iterator[Document]:
     for piece, name in zip(part.slices, part.context, strict=True):
         try:
-            data = archive.read_whole(as_utf8(archive.read_blocks(piece.path)), LIMIT)
+            data = archive.read_all(as_utf8(archive.read_blocks(piece.path)), LIMIT)
         except Truncated:
             tally.update((TRUNCATED, CUT))
             continue

@@ -152,8 +152,8 @@ def _parts_in_order(path: Path, encoding: str, whole: Part) -> Iterator[Part]:
         except archive.Truncated:
             is_cut = True
     held = held or whole
-    told = held.troubles + ((TRUNCATED,) if is_cut or _LAST not in tail else ())
-    yield replace(held, troubles=told, share=1.0)
+    on_progress = held.troubles + ((TRUNCATED,) if is_cut or _LAST not in tail else ())
+    yield replace(held, troubles=on_progress, share=1.0)
 
 
 def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:

@@ -135,7 +135,7 @@ def _refuse(absent: set[str], source: str, what: str) -> None:
         raise UserError(f"{source} lacks weights of {what}", got=got, fix=fix)
 
 
-def load_body(source: str) -> Any:
+def load_backbone(source: str) -> Any:
     """An encoder without heads, and without a pooler where it can do without."""
     body, loaded = open_model(AutoModel, source, ignore_mismatched_sizes=True)
     _check_encoder(body, loaded, source)

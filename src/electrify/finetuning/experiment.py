@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from electrify.errors import DamagedError, GuardError
 from electrify.finetuning.encoder import HEADS_DRAWN, Encoder, open_encoder
-from electrify.finetuning.fit import Fitted, Told, fit, forget, outputs, silent
+from electrify.finetuning.fit import Fitted, OnProgress, fit, forget, outputs, silent
 from electrify.finetuning.options import Fit
 from electrify.finetuning.results import (
     Result,
@@ -112,11 +112,11 @@ def run_one(
     folder: Path,
     settings: Fit,
     device: str = "auto",
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Result:
     """Run one seed; a training that breaks down is a result that says so, and a warning why."""
     try:
-        return train_and_measure(problem, model, seed, folder, settings, device, told)
+        return train_and_measure(problem, model, seed, folder, settings, device, on_progress)
     except GuardError as error:
         warn(f"{problem.name} seed {seed}: {error.what}\n  got: {error.got}")
         counts = problem.counts(load_splits(problem, model)[1])
@@ -131,7 +131,7 @@ def train_and_measure(
     folder: Path,
     settings: Fit,
     device: str = "auto",
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Result:
     """Fine-tune, measure, commit; a training that breaks down is an error.
 
@@ -143,7 +143,7 @@ def train_and_measure(
     encoder, splits = load_splits(problem, model)
     train = splits[TRAIN].rows
     network = new_model(problem, encoder, seed)
-    fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, told)
+    fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, on_progress)
     trained = _answered(problem, encoder, splits, network, fitted)
     problem.keep(folder, trained)
     doubts = (degenerate(some, problem.fewest_answers) for some in trained.answers.values())
@@ -289,10 +289,10 @@ def publish(out: Path, folder: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def progressing(update: Update, name: str, done: int, count: int) -> Told:
+def progressing(update: Update, name: str, done: int, count: int) -> OnProgress:
     """Report the steps of one of several runs, of which some are done."""
 
-    def told(step: int, steps: int, loss: float) -> None:
+    def on_progress(step: int, steps: int, loss: float) -> None:
         update((done + step / steps) / count, f"{name} {step:,}/{steps:,} loss {loss:.3f}")
 
-    return told
+    return on_progress

@@ -52,7 +52,7 @@ class Fitted(NamedTuple):
 
 Collate = Callable[[NDArray[np.int64]], Any]
 """From the numbers of some examples to the tensors a model takes."""
-Told = Callable[[int, int, float], None]
+OnProgress = Callable[[int, int, float], None]
 """Takes the step, of how many, and the mean loss since it was called before."""
 
 
@@ -68,7 +68,7 @@ def fit(
     seed: int,
     folder: Path | None = None,
     device: str = "auto",
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Fitted:
     """Fit a model, in place.
 
@@ -83,7 +83,7 @@ def fit(
     shuffled = Shuffled(lengths, settings.batch_size, seed)
     steps = max(1, int(shuffled.per_epoch * settings.epochs))
     scale = layer_scale(model, settings.layer_decay, settings.layers)
-    losses = Losses(steps, told)
+    losses = Losses(steps, on_progress)
     stepper = Stepper(
         model=model,
         wrapped=model,
@@ -134,13 +134,13 @@ def fit(
 class Losses(StderrWarnings):
     """Passes on how far a fine-tuning run is, and its loss."""
 
-    def __init__(self, steps: int, told: Callable[[int, int, float], None]) -> None:
-        self.steps, self.told, self.last = steps, told, float("nan")
+    def __init__(self, steps: int, on_progress: Callable[[int, int, float], None]) -> None:
+        self.steps, self.on_progress, self.last = steps, on_progress, float("nan")
 
     def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
         """Take the mean loss since the last line."""
         self.last = metrics["loss"]
-        self.told(step, self.steps, self.last)
+        self.on_progress(step, self.steps, self.last)
 
 
 def forget(folder: Path) -> None:

@@ -49,7 +49,7 @@ class OnNetwork(nn.Module):
         self.base_model_prefix = f"network.{network.base_model_prefix}"
 
 
-class OnBody(nn.Module):
+class OnBackbone(nn.Module):
     """What learns is a base model of transformers under layers of our own.
 
     The base model is best without a pooler, which would never be trained.
@@ -93,7 +93,7 @@ class Head(nn.Module):
         raise TypeError("Classifier and OwnHead say how")
 
 
-class Classifier(OnBody, Head):
+class Classifier(OnBackbone, Head):
     """An encoder with the official head of `outputs` numbers; a score has one."""
 
     def __init__(

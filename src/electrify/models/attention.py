@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from electrify.models.dropout import coins_like, draw_seed
+from electrify.models.dropout import draw_seed, dropout_mask_like
 
 NAME = "sdpa_quick_dropout"
 CACHED = 1 << 18
@@ -46,7 +46,7 @@ def attention(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    found = Attended.apply(query, key, value, attention_mask, scale, dropout)  # type: ignore[no-untyped-call]
+    found = MaskedAttentionWithDropout.apply(query, key, value, attention_mask, scale, dropout)  # type: ignore[no-untyped-call]
     return found.transpose(1, 2), None
 
 
@@ -81,7 +81,7 @@ def _causal(module: nn.Module, more: dict[str, Any]) -> bool:
     return bool(getattr(module, "is_causal", True) if asked is None else asked)
 
 
-class Attended(torch.autograd.Function):
+class MaskedAttentionWithDropout(torch.autograd.Function):
     """softmax(query · key) with some of it dropped, · value."""
 
     @staticmethod
@@ -99,11 +99,11 @@ class Attended(torch.autograd.Function):
         query_ALD, key_ASD, value_ASD = (t.flatten(0, 1) for t in (query, key, value))
         found_ALD = torch.empty_like(query_ALD)
         for some, number in _few_heads(query_ALD, key_ASD):
-            chances = _chances(
+            probs = _attention_probs(
                 query_ALD[some], key_ASD[some], _added(mask, some, query.shape[1]), scale
             )
-            chances *= coins_like(chances, seed + number, rate)
-            torch.bmm(chances, value_ASD[some], out=found_ALD[some])
+            probs *= dropout_mask_like(probs, seed + number, rate)
+            torch.bmm(probs, value_ASD[some], out=found_ALD[some])
         ctx.save_for_backward(query_ALD, key_ASD, value_ASD, found_ALD, mask)
         ctx.scale, ctx.rate, ctx.seed, ctx.heads = scale, rate, seed, query.shape[1]
         return found_ALD.view(query.shape)
@@ -121,11 +121,13 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
     to_query, to_key, to_value = (torch.empty_like(t) for t in (query_ALD, key_ASD, value_ASD))
     inner_AL1 = (gradient_ALD * found_ALD).sum(dim=-1, keepdim=True)
     for some, number in _few_heads(query_ALD, key_ASD):
-        chances = _chances(query_ALD[some], key_ASD[some], _added(mask, some, ctx.heads), ctx.scale)
-        kept = coins_like(chances, ctx.seed + number, ctx.rate)
-        torch.bmm((chances * kept).mT, gradient_ALD[some], out=to_value[some])
+        probs = _attention_probs(
+            query_ALD[some], key_ASD[some], _added(mask, some, ctx.heads), ctx.scale
+        )
+        kept = dropout_mask_like(probs, ctx.seed + number, ctx.rate)
+        torch.bmm((probs * kept).mT, gradient_ALD[some], out=to_value[some])
         to_scores = torch.bmm(gradient_ALD[some], value_ASD[some].mT)
-        to_scores.mul_(kept).sub_(inner_AL1[some]).mul_(chances).mul_(ctx.scale)
+        to_scores.mul_(kept).sub_(inner_AL1[some]).mul_(probs).mul_(ctx.scale)
         torch.bmm(to_scores, key_ASD[some], out=to_query[some])
         torch.bmm(to_scores.mT, query_ALD[some], out=to_key[some])
     shape = (-1, ctx.heads, *query_ALD.shape[1:])
@@ -142,7 +144,7 @@ def _few_heads(query_ALD: Tensor, key_ASD: Tensor) -> list[tuple[slice, int]]:
     ]
 
 
-def _chances(query: Tensor, key: Tensor, added: Tensor | None, scale: float) -> Tensor:
+def _attention_probs(query: Tensor, key: Tensor, added: Tensor | None, scale: float) -> Tensor:
     scores = torch.bmm(query, key.mT).mul_(scale)
     if added is not None:
         scores += added

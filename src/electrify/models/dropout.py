@@ -18,7 +18,7 @@ def draw_seed() -> int:
     return int(torch.randint(1 << 62, ()))
 
 
-def coins(seed: int, rate: float, count: int) -> Tensor:
+def dropout_mask(seed: int, rate: float, count: int) -> Tensor:
     """0 where a number is dropped, 1 / (1 - rate) where it stays."""
     words = np.random.SFC64(seed).random_raw((count + 3) // 4)
     states = torch.from_numpy(words.view(np.int16))[:count]
@@ -28,27 +28,27 @@ def coins(seed: int, rate: float, count: int) -> Tensor:
     return kept.mul_(STATES / (STATES - dropped))
 
 
-class Dropped(torch.autograd.Function):
+class DropoutFunction(torch.autograd.Function):
     """Numbers, some of them dropped."""
 
     @staticmethod
     def forward(ctx, numbers: Tensor, rate: float) -> Tensor:  # type: ignore[no-untyped-def]
         """Drop and scale."""
         ctx.seed, ctx.rate = draw_seed(), rate
-        return numbers * coins_like(numbers, ctx.seed, rate)
+        return numbers * dropout_mask_like(numbers, ctx.seed, rate)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
         """The same places, drawn again."""
-        return gradient * coins_like(gradient, ctx.seed, ctx.rate), None
+        return gradient * dropout_mask_like(gradient, ctx.seed, ctx.rate), None
 
 
-def coins_like(numbers: Tensor, seed: int, rate: float) -> Tensor:
+def dropout_mask_like(numbers: Tensor, seed: int, rate: float) -> Tensor:
     """Coins in the shape and precision of some numbers."""
-    return coins(seed, rate, numbers.numel()).view(numbers.shape).to(numbers.dtype)
+    return dropout_mask(seed, rate, numbers.numel()).view(numbers.shape).to(numbers.dtype)
 
 
-class QuickDropout(nn.Dropout):
+class FastDropout(nn.Dropout):
     """`nn.Dropout` on a processor; elsewhere, and where it does nothing, the same as that."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -56,4 +56,4 @@ class QuickDropout(nn.Dropout):
         plain = not self.training or self.p in (0, 1) or input.device.type != "cpu"
         if plain or torch.compiler.is_compiling():
             return super().forward(input)
-        return Dropped.apply(input, self.p)  # type: ignore[no-any-return,no-untyped-call]
+        return DropoutFunction.apply(input, self.p)  # type: ignore[no-any-return,no-untyped-call]

@@ -47,7 +47,7 @@ def export_networks(
         files: list[dict[str, Any]] = []
         for role, network in networks.items():
             staged = build.staging / role
-            with plain_tables(network), in_evaluation(network):
+            with plain_embeddings(network), in_evaluation(network):
                 network.save_pretrained(staged, state_dict=own_tensors(network))
                 _check_reload(network, staged, tokenizer)
             (out / role).mkdir(exist_ok=True)
@@ -98,7 +98,7 @@ def in_evaluation(network: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def plain_tables(network: Any) -> Iterator[None]:
+def plain_embeddings(network: Any) -> Iterator[None]:
     """Inside, a gradient-disentangled table is an ordinary one with the same rows."""
     table = network.get_input_embeddings()
     if not isinstance(table, DisentangledEmbedding):

@@ -12,7 +12,7 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from electrify.models import attention
-from electrify.models.dropout import QuickDropout
+from electrify.models.dropout import FastDropout
 
 AttentionInterface.register(attention.NAME, attention.attention)
 AttentionMaskInterface.register(attention.NAME, sdpa_mask)
@@ -23,7 +23,7 @@ def enable_fast_path(network: Any) -> None:
     for module in list(network.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
-                setattr(module, name, QuickDropout(child.p).train(child.training))
+                setattr(module, name, FastDropout(child.p).train(child.training))
     if network.config._attn_implementation == "sdpa":
         network.set_attn_implementation(attention.NAME)
 

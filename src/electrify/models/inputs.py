@@ -25,9 +25,9 @@ def call(model: nn.Module, ids_BL: Tensor, inputs: Framed) -> Any:
     arguments = {"input_ids": ids_BL, "attention_mask": inputs.attention_BL}
     if takes_token_types(model):
         arguments["token_type_ids"] = inputs.types_BL
-    padding = place_of_padding(model)
+    padding = padding_position(model)
     if padding is not None:
-        arguments["position_ids"] = places(inputs.attention_BL, padding)
+        arguments["position_ids"] = position_ids(inputs.attention_BL, padding)
     return model(**arguments)
 
 
@@ -39,7 +39,7 @@ def takes_token_types(model: nn.Module) -> bool:
     return "token_type_ids" in inspect.signature(model.forward).parameters
 
 
-def place_of_padding(model: nn.Module) -> int | None:
+def padding_position(model: nn.Module) -> int | None:
     """Where padding is, in architectures that count places from 1 past it; None in others.
 
     RoBERTa and its kin count the ids that are not [PAD] (MPNet: not 1). A generator can sample that
@@ -53,11 +53,11 @@ def place_of_padding(model: nn.Module) -> int | None:
     return padding if isinstance(padding, int) else None
 
 
-def places(attention_BL: Tensor, padding: int) -> Tensor:
+def position_ids(attention_BL: Tensor, padding: int) -> Tensor:
     """The places of real tokens, counted from 1 past that of padding.
 
     >>> import torch
-    >>> places(torch.tensor([[1, 1, 1, 0]]), 1)
+    >>> position_ids(torch.tensor([[1, 1, 1, 0]]), 1)
     tensor([[2, 3, 4, 1]])
     """
     return attention_BL.cumsum(dim=1) * attention_BL + padding

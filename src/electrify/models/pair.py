@@ -25,7 +25,7 @@ from electrify.models.released import (
     released_config,
     released_fields,
 )
-from electrify.models.sharing import share, tie_output, unequal_tables
+from electrify.models.sharing import share, tie_output, unequal_embeddings
 from electrify.recipes.schema import Discriminator, FieldValue, Generator, Recipe, Run
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # hundreds a second, of its own loading and saving
@@ -34,7 +34,7 @@ ARCHITECTURES = sorted(
     set(MODEL_FOR_MASKED_LM_MAPPING_NAMES) & set(MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES)
 )
 # Architectures whose tables may have another width than the body, and what that field is called.
-TABLE_WIDTH = {
+EMBEDDING_WIDTH_FIELD = {
     "electra": "embedding_size",
     "albert": "embedding_size",
     "convbert": "embedding_size",
@@ -88,7 +88,7 @@ def build_pair(recipe: Recipe, vocabulary: Vocabulary) -> Pair:
     )
     notes += more
     if recipe.generator.init_from:
-        notes += unequal_tables(generator, discriminator, recipe.sharing)
+        notes += unequal_embeddings(generator, discriminator, recipe.sharing)
     notes += share(generator, discriminator, recipe.sharing)
     for network in (generator, discriminator):
         train_every_row(network)
@@ -173,7 +173,7 @@ def generator_config(
         if heads := getattr(large, "num_attention_heads", None):
             size = large.hidden_size // heads
             fields[names["num_attention_heads"]] = max(1, hidden // size)
-        if (table := TABLE_WIDTH.get(architecture)) is not None:
+        if (table := EMBEDDING_WIDTH_FIELD.get(architecture)) is not None:
             fields.setdefault(table, getattr(large, table, None) or large.hidden_size)
     if network.depth != 1.0:
         layers = max(1, round(large.num_hidden_layers * network.depth))

@@ -103,7 +103,7 @@ def _to_share(
 ) -> Iterator[tuple[str, nn.Module | None, nn.Module | None]]:
     """What is to be shared parameter by parameter: its name, the generator's, the other's."""
     if sharing.embeddings == "tied":
-        yield "embeddings", home_of_tables(generator), home_of_tables(discriminator)
+        yield "embeddings", embeddings_module(generator), embeddings_module(discriminator)
     elif sharing.embeddings == "words":
         yield "word table", *(net.get_input_embeddings() for net in (generator, discriminator))
     if sharing.projection:
@@ -132,7 +132,7 @@ def _places(what: str, mine: nn.Module, theirs: nn.Module) -> Iterator[_Place]:
             yield _Place(f"{what}.{path}.{name}".replace("..", "."), module, parameter, found)
 
 
-def unequal_tables(generator: Any, discriminator: Any, sharing: Sharing) -> list[str]:
+def unequal_embeddings(generator: Any, discriminator: Any, sharing: Sharing) -> list[str]:
     """For released weights: what of the generator gives way to the discriminator, in words."""
     mine, theirs = (net.get_input_embeddings().weight for net in (generator, discriminator))
     if sharing.embeddings not in ("tied", "words") or mine.shape != theirs.shape or mine.is_meta:
@@ -159,7 +159,7 @@ def _shapes(what: str, mine: Tensor, theirs: Tensor) -> str:
     return f"{what}: {tuple(mine.shape)} and {tuple(theirs.shape)}"
 
 
-def home_of_tables(model: Any) -> nn.Module:
+def embeddings_module(model: Any) -> nn.Module:
     """The module that holds the word table, and with it the other tables."""
     words, body = model.get_input_embeddings(), model.base_model
     for module in body.modules():

@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
     length: int = 0
 
     @property
-    def chance(self) -> float:
+    def uniform_loss(self) -> float:
         """The loss of a masked language model that knows nothing."""
         return log(self.vocab_size)
 
@@ -88,21 +88,21 @@ class Alarm(NamedTuple):
     """What is seen, usual causes, and the options to change."""
 
 
-def learns_nothing(network: str, metric: str, causes: str) -> Alarm:
+def not_learning(network: str, metric: str, causes: str) -> Alarm:
     """Return the alarm of a masked language model whose loss stays at that of guessing."""
     return Alarm(
         "generator learns nothing",  # the name under which checkpoints remember it
-        lambda seen: seen[metric] > seen.sizes.chance - 0.25,
+        lambda seen: seen[metric] > seen.sizes.uniform_loss - 0.25,
         lambda seen: (
             f"the {network} learns nothing: loss {seen[metric]:.2f} after {seen.step:,} steps, "
-            f"where chance is {seen.sizes.chance:.2f}. Usual causes: {causes}"
+            f"where chance is {seen.sizes.uniform_loss:.2f}. Usual causes: {causes}"
         ),
     )
 
 
 def masked_lm_reading(label: str, loss: float, sizes: Sizes) -> list[str]:
     """Say how the loss of a masked language model compares with guessing."""
-    said = [f"{label} {loss:.2f}, chance {sizes.chance:.2f}"]
+    said = [f"{label} {loss:.2f}, chance {sizes.uniform_loss:.2f}"]
     ((low, high, _),) = frequency_band(sizes)
     if low <= loss <= high:
         said.append(
@@ -112,12 +112,12 @@ def masked_lm_reading(label: str, loss: float, sizes: Sizes) -> list[str]:
     return said
 
 
-def chance_level(sizes: Sizes, latest: Metrics) -> list[tuple[float, str]]:
+def uniform_level(sizes: Sizes, latest: Metrics) -> list[tuple[float, str]]:
     """Return the loss of uniform guessing."""
-    return [(sizes.chance, f"chance {sizes.chance:.2f}")]
+    return [(sizes.uniform_loss, f"chance {sizes.uniform_loss:.2f}")]
 
 
 def frequency_band(sizes: Sizes) -> list[tuple[float, float, str]]:
     """Return the losses of guessing by the tokens' frequencies."""
-    low, high = (share * sizes.chance for share in PLATEAU)
+    low, high = (share * sizes.uniform_loss for share in PLATEAU)
     return [(low, high, "guessing by frequency")]

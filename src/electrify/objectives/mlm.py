@@ -10,10 +10,10 @@ from electrify.models.pair import Vocabulary, build_masked_lm
 from electrify.objectives.bands import (
     Metrics,
     Sizes,
-    chance_level,
     frequency_band,
-    learns_nothing,
     masked_lm_reading,
+    not_learning,
+    uniform_level,
 )
 from electrify.objectives.masked_lm import predict_slots
 from electrify.objectives.objective import Metric, Objective, Role, Sums, fraction
@@ -33,7 +33,7 @@ class MaskedLanguageModel(Objective):
             card="masked-LM loss",
             curve="Masked-LM loss",
             short="loss",
-            levels=chance_level,
+            levels=uniform_level,
             bands=frequency_band,
         ),
         "mlm_accuracy": Metric("masked-LM accuracy", card="masked-LM accuracy"),
@@ -44,7 +44,7 @@ class MaskedLanguageModel(Objective):
         "generator_correct": "mlm_correct",
     }
     alarms = (
-        learns_nothing(
+        not_learning(
             "model", "mlm_loss", "it is frozen; the learning rate is far off (optimizer.lr)"
         ),
     )

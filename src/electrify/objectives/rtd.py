@@ -18,7 +18,7 @@ from electrify.models.inputs import call
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.sharing import broken_ties
 from electrify.objectives import rtd_bands, sampling
-from electrify.objectives.bands import Metrics, Reference, Sizes, chance_level, frequency_band
+from electrify.objectives.bands import Metrics, Reference, Sizes, frequency_band, uniform_level
 from electrify.objectives.masked_lm import EPSILON, predict_slots
 from electrify.objectives.objective import Metric, Objective, Role, Sums, fraction
 from electrify.objectives.rtd_metrics import detection_metrics, detection_sums
@@ -62,7 +62,7 @@ class ReplacedTokenDetection(Objective):
             card="masked-LM loss",
             curve="Generator loss",
             short="generator",
-            levels=chance_level,
+            levels=uniform_level,
             bands=frequency_band,
         ),
         "generator_accuracy": Metric("its accuracy", card="masked-LM accuracy"),

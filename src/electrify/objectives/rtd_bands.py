@@ -11,8 +11,8 @@ from electrify.objectives.bands import (
     Reference,
     Seen,
     Sizes,
-    learns_nothing,
     masked_lm_reading,
+    not_learning,
 )
 
 EARLY_AUC = 0.8
@@ -114,7 +114,7 @@ def _greedy(seen: Seen) -> bool:
 
 
 ALARMS = (
-    learns_nothing(
+    not_learning(
         "generator",
         "generator_loss",
         "the generator is frozen or has no weight (objective.generator_weight); its tie to the "

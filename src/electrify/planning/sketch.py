@@ -7,14 +7,14 @@ import torch
 from torch import nn
 
 from electrify.errors import UserError
-from electrify.models.inputs import place_of_padding
-from electrify.models.pair import FEED_FORWARD, TABLE_WIDTH, Vocabulary
-from electrify.models.sharing import home_of_tables
+from electrify.models.inputs import padding_position
+from electrify.models.pair import EMBEDDING_WIDTH_FIELD, FEED_FORWARD, Vocabulary
+from electrify.models.sharing import embeddings_module
 from electrify.objectives.objective import Objective, build_objective
 from electrify.planning.flops import Shape
 from electrify.recipes.schema import Recipe, check
 
-POSITION_TABLES = ("position_embeddings", "embed_positions")
+POSITION_EMBEDDINGS = ("position_embeddings", "embed_positions")
 
 
 class Parts(NamedTuple):
@@ -42,7 +42,7 @@ def sketch(recipe: Recipe, vocabulary: Vocabulary) -> Objective:
 def parts_of(network: Any) -> Parts:
     """How many parameters of a network are where."""
     seen: set[int] = set()
-    places = (home_of_tables(network), network.base_model, network)
+    places = (embeddings_module(network), network.base_model, network)
     return Parts(*(_count(place.parameters(), seen) for place in places))
 
 
@@ -66,7 +66,7 @@ def shape_of(network: Any) -> Shape:
     """A network's sizes, for the paper's counting."""
     settings = network.config
     width = settings.hidden_size
-    tables = getattr(settings, TABLE_WIDTH.get(settings.model_type, "hidden_size"), None)
+    tables = getattr(settings, EMBEDDING_WIDTH_FIELD.get(settings.model_type, "hidden_size"), None)
     feed_forward = (getattr(settings, name, None) for name in FEED_FORWARD)
     return Shape(
         width,
@@ -98,10 +98,10 @@ def _check_sizes(role: str, settings: Any) -> None:
 def _check_length(role: str, network: Any, recipe: Recipe) -> None:
     """An example must not be longer than the table of positions, where there is one."""
     names = {name.rpartition(".")[2] for name, _ in network.base_model.named_modules()}
-    if names.isdisjoint(POSITION_TABLES):
+    if names.isdisjoint(POSITION_EMBEDDINGS):
         return
     rows, length = network.config.max_position_embeddings, recipe.run.length
-    padding = place_of_padding(network)
+    padding = padding_position(network)
     unused = 0 if padding is None else padding + 1  # RoBERTa counts places from 1 past padding
     if length > rows - unused:
         raise UserError(

@@ -46,8 +46,10 @@ def write_task(
     for document in documents_at(docs, range(count)):
         if document.label and len(document.text) >= SHORTEST:
             place = hashlib.sha256(document.id.encode()).hexdigest()
-            held_out = split_of(document.text, validation, test=Prepare.test) != "train"
-            by_package[document.label][held_out].append((place, " ".join(document.text.split())))
+            validation_batches = split_of(document.text, validation, test=Prepare.test) != "train"
+            by_package[document.label][validation_batches].append(
+                (place, " ".join(document.text.split()))
+            )
     largest = sorted(by_package, key=lambda name: (-len(by_package[name][0]), name))
     enough = [n for n in largest if len(by_package[n][0]) >= size.train]
     chosen = [n for n in enough if len(by_package[n][1]) >= size.dev][: size.packages]

@@ -54,16 +54,22 @@ def _together(runs: Sequence[RunRecord], metric: str, look: Metric) -> Html | No
     """One metric of all runs, on training text and, stronger, on held-out text."""
     lines, keys, said = [], [], [f"{look.curve} over steps."]
     for place, run in enumerate(runs):
-        train, held_out = (run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT))
-        if not train.steps and not held_out.steps:
+        train, validation_batches = (
+            run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT)
+        )
+        if not train.steps and not validation_batches.steps:
             continue
         dashes = DASHES[place % len(DASHES)]
-        lines.append(Line(train.steps, train.values, place, dashes, faint=bool(held_out.steps)))
-        dots = len(held_out.steps) <= MOST_DOTS
-        lines.append(Line(held_out.steps, held_out.values, place, dashes, dots=dots))
+        lines.append(
+            Line(train.steps, train.values, place, dashes, faint=bool(validation_batches.steps))
+        )
+        dots = len(validation_batches.steps) <= MOST_DOTS
+        lines.append(
+            Line(validation_batches.steps, validation_batches.values, place, dashes, dots=dots)
+        )
         keys.append(Key(name(run.name), place % SERIES, dashes))
         said.append(in_words(f"{run.name} on training text", train, look.form))
-        said.append(in_words(f"{run.name} on held-out text", held_out, look.form))
+        said.append(in_words(f"{run.name} on held-out text", validation_batches, look.form))
     if not lines:
         return None
     svg = plots.curves(f"comparison-{metric}", lines)

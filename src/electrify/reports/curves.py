@@ -14,10 +14,17 @@ MOST_DOTS = 40  # on a line; more would hide it
 def drawn(run: RunRecord, metric: str, key: str) -> Html | None:
     """Draw a metric on the training and the validation set; None if it was never measured."""
     look = run.objective.shown[metric]
-    train, held_out = (run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT))
+    train, validation_batches = (
+        run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT)
+    )
     lines = [
-        Line(train.steps, train.values, 0, faint=bool(held_out.steps)),
-        Line(held_out.steps, held_out.values, 1, dots=len(held_out.steps) <= MOST_DOTS),
+        Line(train.steps, train.values, 0, faint=bool(validation_batches.steps)),
+        Line(
+            validation_batches.steps,
+            validation_batches.values,
+            1,
+            dots=len(validation_batches.steps) <= MOST_DOTS,
+        ),
     ]
     lines = [line for line in lines if line.steps]
     if not lines:
@@ -26,14 +33,14 @@ def drawn(run: RunRecord, metric: str, key: str) -> Html | None:
     bands, points = [Band(*band) for band in look.bands(run.sizes)], _points(run, metric)
     svg = plots.curves(f"{key}-{metric}", lines, levels, bands, points)
     keys = [
-        Key(text("training text"), 0, faint=bool(held_out.steps)),
+        Key(text("training text"), 0, faint=bool(validation_batches.steps)),
         Key(text("held-out text"), 1),
     ]
-    keys = [k for k, series in zip(keys, (train, held_out), strict=True) if series.steps]
+    keys = [k for k, series in zip(keys, (train, validation_batches), strict=True) if series.steps]
     keys += [Key(text(point.label), 0, diamond=True) for point in points]
     said = [f"{look.curve} over steps."]
     said += [in_words("Training text", train, look.form)]
-    said += [in_words("Held-out text", held_out, look.form)]
+    said += [in_words("Held-out text", validation_batches, look.form)]
     marks = [*(level.label for level in levels), *(point.label for point in points)]
     said += [f"To compare with: {mark}." for mark in marks]
     said += [f"From {b.low:.2f} to {b.high:.2f}: {b.label}." for b in bands]

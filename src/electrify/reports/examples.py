@@ -37,7 +37,7 @@ class CorruptedExample(NamedTuple):
     """The probability of having been replaced; None in a masked-LM run, which has no opinion."""
 
 
-def held_out(run: Path, loaded: Trained) -> Task:
+def validation_batches(run: Path, loaded: Trained) -> Task:
     """The batches on which a run is evaluated."""
     data, here = shards_of_run(run), torch.device("cpu")
     found = validation_task(loaded.recipe, data, loaded.tokenizer, here)

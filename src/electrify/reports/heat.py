@@ -21,7 +21,7 @@ from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Masking, choose_slots, mask_tokens
 from electrify.errors import UserError
 from electrify.objectives.rtd import corrupt as put_in
-from electrify.reports.examples import CorruptedExample, examples, held_out
+from electrify.reports.examples import CorruptedExample, examples, validation_batches
 from electrify.reports.pair import LoadedPair, sampled, suspicion
 from electrify.reports.spelling import Piece, encodable, on_one_line, speller
 from electrify.reports.threshold import ONE_HALF, Threshold, of_run
@@ -196,7 +196,7 @@ def notes_on(pair: LoadedPair, text: str) -> list[str]:
 def examples_of_run(run: Path, count: int) -> tuple[list[list[Token]], Threshold]:
     """The first validation examples of a run, by its newest intact checkpoint."""
     loaded = load_trained(run)
-    task = held_out(run, loaded)
+    task = validation_batches(run, loaded)
     numbers = range(min(count, len(task.batches.examples)))
     spell = speller(loaded.tokenizer)
     threshold = of_run(run, loaded.step)
@@ -314,7 +314,7 @@ def heat_html(tokens: Sequence[Token]) -> str:
 
 def _span(token: Token) -> str:
     kind = verdict_on(token)
-    said = escape(said_of(token), quote=True)
+    said = escape(describe_token(token), quote=True)
     stop = ' tabindex="0"' if kind.sign else ""  # the others would be hundreds of stops
     return (
         f'<span class="token {kind.name}" role="listitem"{stop} '
@@ -323,10 +323,10 @@ def _span(token: Token) -> str:
     )
 
 
-def said_of(token: Token) -> str:
+def describe_token(token: Token) -> str:
     """One line about a token.
 
-    >>> said_of(Token("cat", "dog", 0.934, True))
+    >>> describe_token(Token("cat", "dog", 0.934, True))
     'cat · 93 % likely replaced · was “dog” · caught'
     """
     kind = verdict_on(token)
@@ -352,7 +352,7 @@ def as_json(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> dict[str, A
                 "probability": round(token.probability, 6),
                 "verdict": verdict_on(token).name,
                 "words": verdict_on(token).words,
-                "says": said_of(token),
+                "says": describe_token(token),
             }
             for token in tokens
         ],

@@ -159,7 +159,7 @@ def _check(run: RunRecord) -> None:
     for split in run.splits.values():
         sum(split["lengths"])
         sum(split[name] for name in COUNTS)
-    float(run.tokens_seen + run.sizes.chance)
+    float(run.tokens_seen + run.sizes.uniform_loss)
 
 
 COUNTS = ("documents", "examples", "tokens", "text_tokens", "dropped_tokens", "unknown_tokens")

@@ -32,13 +32,13 @@ def show(settings: Show) -> None:
 
 def _show_run(settings: Show) -> None:
     check_least(settings, count=1)
-    from electrify.reports.examples import examples, held_out
+    from electrify.reports.examples import examples, validation_batches
     from electrify.reports.spelling import speller
     from electrify.reports.threshold import of_run
     from electrify.training.trained import load_trained
 
     loaded = load_trained(settings.folder)
-    task = held_out(settings.folder, loaded)
+    task = validation_batches(settings.folder, loaded)
     numbers = numbers_to_show(settings, len(task.batches.examples))
     spell, threshold = speller(loaded.tokenizer), of_run(settings.folder, loaded.step)
     console = Console(soft_wrap=True, highlight=False)

@@ -130,8 +130,8 @@ def _make(build: Build, settings: Prepare, loaded: tokenizer.LoadedTokenizer) ->
             update(len(records) / len(parts), f"{tokens / 1e6:,.1f} M tokens")
     summary = _summary(records, settings)
     if ends := splits.parts:
-        told = {name: getattr(ends, name) for name in ("documents", "validation", "test")}
-        summary = {"held_out_parts": told, **summary}
+        on_progress = {name: getattr(ends, name) for name in ("documents", "validation", "test")}
+        summary = {"held_out_parts": on_progress, **summary}
     return build.finish({**summary, "files": [*saved, *summary["files"]]})
 
 
@@ -142,8 +142,10 @@ def _check(settings: Prepare) -> None:
             got=f"{settings.length}",
             fix=f"{SHORTEST_LENGTH} to {LONGEST_LENGTH:,}; 128 and 512 are usual",
         )
-    held_out = settings.validation + settings.test
-    if not (settings.validation >= 0 and settings.test >= 0 and held_out < 1):  # NaN is neither
+    validation_batches = settings.validation + settings.test
+    if not (
+        settings.validation >= 0 and settings.test >= 0 and validation_batches < 1
+    ):  # NaN is neither
         raise UserError(
             "--validation and --test are shares of the documents",
             got=f"{settings.validation} and {settings.test}",

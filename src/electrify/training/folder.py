@@ -94,7 +94,7 @@ class RunFolder(NamedTuple):
 
         Runs made before Muon had a choice computed it in bfloat16.
         """
-        if not self.begun:
+        if not self.started:
             return choose_precision(asked, device)
         kept = self.recipe.run.precision if asked == "auto" else asked
         return choose_precision(kept, device)._replace(muon=self.about.get("muon", "bf16"))
@@ -123,11 +123,11 @@ class RunFolder(NamedTuple):
         return hashlib.sha256(json_bytes(identity)).hexdigest()[:16]
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Whether there is a run already."""
         return (self.path / "run.json").is_file()
 
-    def begin_or_resume(
+    def start_or_resume(
         self,
         recipe: Recipe,
         data: Path,
@@ -141,7 +141,7 @@ class RunFolder(NamedTuple):
         manifest = read_manifest(data, "shards")
         fingerprint = {"manifest_sha256": sha256_of(data / "manifest.json")}
         identity = {"recipe": config.to_dict(recipe), "data": fingerprint, "budget": budget}
-        if self.begun:
+        if self.started:
             # Through the recipe, so that settings that were invented since have their defaults.
             before = {**self.about["identity"], "recipe": config.to_dict(self.recipe)}
             others = "another recipe or other data"

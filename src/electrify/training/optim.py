@@ -83,7 +83,7 @@ class ElectraAdam(_WithMoments):
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
-            [endless(param.device) for param in params],
+            [infinite_steps(param.device) for param in params],
             lr=group["lr"],
             beta1=beta1,
             beta2=beta2,
@@ -95,7 +95,7 @@ class ElectraAdam(_WithMoments):
 
 
 @cache
-def endless(device: torch.device) -> Tensor:
+def infinite_steps(device: torch.device) -> Tensor:
     """A number of steps after which both betas to that power are 0."""
     return torch.tensor(1e9, device=device)
 
@@ -170,14 +170,14 @@ def build_optimizer(
     groups = parameter_groups(model, settings.lr, settings.weight_decay, scale)
     betas = (settings.beta1, settings.beta2)
     if settings.kind == "muon":
-        return MuonAndAdamW(groups, body_matrices(model), betas, settings.eps, muon_dtype)
+        return MuonAndAdamW(groups, encoder_matrices(model), betas, settings.eps, muon_dtype)
     if settings.kind == "adamw":
         return torch.optim.AdamW(groups, betas=betas, eps=settings.eps, fused=True)
     kind = {"electra-adam": ElectraAdam, "lamb": Lamb}[settings.kind]
     return kind(groups, betas=betas, eps=settings.eps)
 
 
-def body_matrices(model: nn.Module) -> set[int]:
+def encoder_matrices(model: nn.Module) -> set[int]:
     """The ids of what Muon is for: weights of linear layers that are no table and no last layer."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     return {

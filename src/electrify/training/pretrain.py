@@ -51,7 +51,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     with watching(stop), ExitStack() as stack:
         stack.callback(engine.close)
         engine.on_main(lambda: _lock(folder, stack))
-        if budget and engine.is_main and not folder.begun:
+        if budget and engine.is_main and not folder.started:
             print(announcement(budget), flush=True)
 
         recipe = override(settings.recipe, {"run.precision": engine.precision})
@@ -67,7 +67,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             same_rows=settings.shard,  # all ranks gather sharded weights, so all must have rows
             verified=shards.verified,
         )
-        if budget and engine.broadcast(folder.begun):
+        if budget and engine.broadcast(folder.started):
             recipe = as_before(recipe, engine.broadcast(folder.recipe if engine.is_main else None))
         elif budget:
             fitted = fit_to_budget(recipe, stepper, validation, budget, stop, warnings.on_warning)
@@ -77,7 +77,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             recipe = fitted
 
         engine.on_main(
-            lambda: folder.begin_or_resume(
+            lambda: folder.start_or_resume(
                 recipe,
                 settings.data,
                 tokenizer,

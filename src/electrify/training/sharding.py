@@ -74,7 +74,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return gather() if gather is not None else tensor
 
 
-def dealt_like(tensor: Tensor, like: Tensor) -> Tensor:
+def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
     """A whole tensor, on the device of another one and dealt out as that one is."""
     tensor = tensor.to(like.device)
     if not hasattr(like, "full_tensor"):

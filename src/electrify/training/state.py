@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from electrify.errors import DamagedError
 from electrify.training.optim import named_owners
-from electrify.training.sharding import dealt_like, full_tensor
+from electrify.training.sharding import full_tensor, sharded_like
 
 SEPARATOR = "|"
 
@@ -43,7 +43,7 @@ def load_model(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> 
     wanted = model_tensors(model)
     _check_same(wanted, tensors, source)
     for name, tensor in wanted.items():
-        tensor.copy_(dealt_like(tensors[name], tensor))
+        tensor.copy_(sharded_like(tensors[name], tensor))
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -72,7 +72,7 @@ def load_optimizer(
         else:
             if tensor.shape != parameter.shape:
                 raise _unlike(source, f"{key} of shape {tuple(tensor.shape)}")
-            value = dealt_like(tensor.clone(), parameter)
+            value = sharded_like(tensor.clone(), parameter)
         optimizer.state[parameter][moment] = value
 
 

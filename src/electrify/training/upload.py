@@ -57,7 +57,7 @@ def to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def open_place(url: str) -> tuple[Any, str]:
+def open_remote(url: str) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path in it."""
     protocol, colon, _ = url.partition("://")
     if not colon:
@@ -84,7 +84,7 @@ def open_place(url: str) -> tuple[Any, str]:
 
 def sender(url: str) -> Send:
     """What uploads a checkpoint's folder to a URL."""
-    system, root = open_place(url)
+    system, root = open_remote(url)
     makes_folders = url.partition("://")[0] not in FOLDERLESS
 
     def send(folder: Path, sent: set[str]) -> None:

@@ -15,7 +15,7 @@ from electrify.config import check_least, unknown
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
 from electrify.finetuning.experiment import LOADED, commit, progressing, run_one, stored_result
-from electrify.finetuning.fit import Told, silent
+from electrify.finetuning.fit import OnProgress, silent
 from electrify.finetuning.glue.data import check_folder, data_fingerprint, has_split, read_split
 from electrify.finetuning.glue.presets import PRESETS, Preset, plan_for, reading_of
 from electrify.finetuning.glue.problem import MODEL, GlueProblem
@@ -89,12 +89,12 @@ class Job(NamedTuple):
         return self.out / "jobs" / self.name
 
 
-def run_job(job: Job, told: Told = silent) -> Result:
+def run_job(job: Job, on_progress: OnProgress = silent) -> Result:
     """Run one job, in this process."""
     if job.threads:
         torch.set_num_threads(job.threads)
     fit = job.problem.plan.fit
-    return run_one(job.problem, job.model, job.seed, job.folder, fit, job.device, told)
+    return run_one(job.problem, job.model, job.seed, job.folder, fit, job.device, on_progress)
 
 
 def check_settings(settings: Tuning) -> None:

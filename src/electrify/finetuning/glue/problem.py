@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification
 
 from electrify.finetuning import experiment
 from electrify.finetuning.batches import Rows, as_rows
-from electrify.finetuning.encoder import Encoder, encode, load_body, new_network
+from electrify.finetuning.encoder import Encoder, encode, load_backbone, new_network
 from electrify.finetuning.experiment import TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.glue.data import GlueExamples, read_split
 from electrify.finetuning.glue.presets import TaskPlan
@@ -90,7 +90,9 @@ class GlueProblem(Problem):
         how, outputs, model = self.plan, self.task.outputs, encoder.source
         made: Head
         if how.head == "official":
-            made = Classifier(load_body(model), outputs, self.task.kind, how.reduction, seed=seed)
+            made = Classifier(
+                load_backbone(model), outputs, self.task.kind, how.reduction, seed=seed
+            )
         else:
             auto = AutoModelForSequenceClassification
             network = new_network(auto, model, how.init_head, num_labels=outputs)

@@ -40,7 +40,7 @@ def search(settings: Search) -> None:
         study = _study(optuna, settings, names[0])
         with progress(f"searching {names[0]}") as update:
             while (done := _count(optuna, study)) < settings.trials:
-                trial = _begun_before(optuna, study) or study.ask()
+                trial = _started_before(optuna, study) or study.ask()
                 chosen = _chosen(trial)
                 update(done / settings.trials, f"trial {trial.number}: {_said(chosen)}")
                 score = _score(settings, names[0], trial.number, chosen)
@@ -72,7 +72,7 @@ def _count(optuna: Any, study: Any) -> int:
     return len(study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
 
 
-def _begun_before(optuna: Any, study: Any) -> Any:
+def _started_before(optuna: Any, study: Any) -> Any:
     """A trial that was under way when the command was killed: its job goes on where it stopped."""
     running = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING])
     return optuna.trial.Trial(study, running[0]._trial_id) if running else None

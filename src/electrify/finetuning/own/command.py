@@ -94,15 +94,15 @@ def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
     for name, path in (("train", settings.train), ("dev", settings.dev)):
         rows: OwnRows = splits[name].rows
         if rows.cut:
-            print(cut_said(path, target, rows, problem.length))
+            print(describe_truncation(path, target, rows, problem.length))
         about[name] = {"file": path.name, "rows": len(rows.lengths), "cut": rows.cut}
     results: list[Result] = []
     with progress("fine-tuning") as update:
         for number in range(settings.seeds):
             seed = settings.seed + number
             folder = build.staging / f"seed-{seed}"
-            told = progressing(update, f"seed {seed}", number, settings.seeds)
-            how = settings.fit, settings.device, told
+            on_progress = progressing(update, f"seed {seed}", number, settings.seeds)
+            how = settings.fit, settings.device, on_progress
             before = stored_result(problem, folder)
             results.append(before or run_one(problem, settings.model, seed, folder, *how))
             best = best_of(results, first_score)
@@ -131,7 +131,7 @@ def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
     build.finish({"files": files})
 
 
-def cut_said(path: Path, target: Target, rows: OwnRows, most: int) -> str:
+def describe_truncation(path: Path, target: Target, rows: OwnRows, most: int) -> str:
     """How much of a file no model sees."""
     what = "words" if target.kind == "tags" else "texts"
     return f"{path}: {rows.cut:,} {what} do not fit into {most} tokens and are cut"
@@ -181,17 +181,20 @@ def finetune_summary(result: dict[str, Any]) -> str:
     lines = [
         f"seed {one['seed']}: failed: {one['failed']}"
         if "failed" in one
-        else f"seed {one['seed']}: {scores_said(one['scores'])} ({duration(one['seconds'])}, "
+        else f"seed {one['seed']}: {format_scores(one['scores'])} ({duration(one['seconds'])}, "
         f"{one['examples_per_second']:.0f} examples/s)"
         + (f"; {one.get('why', SAME)}: try a lower --lr" if one["degenerate"] else "")
         for one in result["seeds"]
     ]
     if len(lines) > 1:
-        lines += [f"mean:   {scores_said(result['mean'])}", f"std:    {scores_said(result['std'])}"]
+        lines += [
+            f"mean:   {format_scores(result['mean'])}",
+            f"std:    {format_scores(result['std'])}",
+        ]
         lines.append(f"kept: seed {result['best_seed']}, the best of {len(result['seeds'])}")
     return "\n".join(lines)
 
 
-def scores_said(scores: dict[str, float]) -> str:
+def format_scores(scores: dict[str, float]) -> str:
     """Scores in a line."""
     return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())

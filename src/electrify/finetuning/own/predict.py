@@ -21,7 +21,7 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Predict
-from electrify.finetuning.own.command import cut_said, scores_said
+from electrify.finetuning.own.command import describe_truncation, format_scores
 from electrify.finetuning.own.data import Columns, find_columns, texts_of
 from electrify.finetuning.own.files import (
     JSON_LINES,
@@ -72,7 +72,7 @@ def predict(settings: Predict) -> str:
         if isinstance(data, Sentences)
         else _table(table, target, said, suffix)
     )
-    notes = [form, cut_said(settings.file, target, rows, most) if rows.cut else ""]
+    notes = [form, describe_truncation(settings.file, target, rows, most) if rows.cut else ""]
     notes.append(_scores(target, data, said))
     _write(settings.out, content, [note for note in notes if note])
     return content
@@ -217,7 +217,7 @@ def _scores(target: Target, data: Data, said: Sequence[OwnAnswer]) -> str:
     if unknown and len(unknown) == len(tags):
         return f"no scores: {strange}"
     try:
-        return "; ".join(filter(None, [scores_said(measure(target, data, said)), strange]))
+        return "; ".join(filter(None, [format_scores(measure(target, data, said)), strange]))
     except UserError as error:
         return f"no scores: {error.what}: {error.got}"
 

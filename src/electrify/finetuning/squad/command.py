@@ -84,8 +84,8 @@ def _make(build: Build, problem: SquadProblem) -> None:
         if not (folder / CHECKPOINTS).exists():
             print("note: an earlier version of electrify trained this model: it is trained again")
     with progress("learning") as update:
-        told = progressing(update, "step", 0, 1)
-        how = settings.model, settings.seed, folder, settings.fit, settings.device, told
+        on_progress = progressing(update, "step", 0, 1)
+        how = settings.model, settings.seed, folder, settings.fit, settings.device, on_progress
         try:
             result = stored_result(problem, folder) or train_and_measure(problem, *how)
         except GuardError as error:

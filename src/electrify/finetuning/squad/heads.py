@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, gelu
 from transformers import AutoModelForQuestionAnswering
 
-from electrify.finetuning.encoder import Encoder, load_body, new_network
-from electrify.finetuning.heads import Examples, OnBody, OnNetwork
+from electrify.finetuning.encoder import Encoder, load_backbone, new_network
+from electrify.finetuning.heads import Examples, OnBackbone, OnNetwork
 from electrify.finetuning.squad.windows import WindowBatch
 from electrify.models.inputs import call
 
@@ -62,7 +62,7 @@ class SimpleSpans(OnNetwork):
         return output.start_logits.float(), output.end_logits.float()
 
 
-class JointSpans(OnBody):
+class JointSpans(OnBackbone):
     """ELECTRA's head, trained by the summed loss; none of it has dropout."""
 
     def __init__(self, body: Any, seed: int = 0) -> None:
@@ -170,7 +170,7 @@ def _simple(encoder: Encoder, seed: int) -> SimpleSpans:
 
 
 def _joint(encoder: Encoder, seed: int) -> JointSpans:
-    return JointSpans(load_body(encoder.source), seed)
+    return JointSpans(load_backbone(encoder.source), seed)
 
 
 class SpanHead(NamedTuple):
