@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART ?= quickstart
 
-.PHONY: quickstart test test-all check format docs docs-architectures clean
+.PHONY: quickstart test test-all check format docs docs-architectures figures clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/electrify quickstart --out $(QUICKSTART)
@@ -42,6 +42,9 @@ $(VENV)/.core: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,finetune,report,cluster,docs,dev]"
 	touch $@
+
+figures: $(VENV)/.dev
+	$(BIN)/python -m docs.figures
 
 clean:
 	rm -rf $(VENV) $(QUICKSTART) site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -26,6 +26,7 @@ INLINE = re.compile(r"`(electrify [^`]+)`")
 PLACEHOLDERS = {"RECIPE": "tiny", "NAME": "tiny"}
 PATH = re.compile(r"(?:src|tests|docs|benchmarks|notebooks)/[\w./-]*\w(?:::\w+)?")
 TEST_FILE = re.compile(r"`((?:\w+/)*test_\w+\.py)")
+WALKED = re.compile(r"^\| `([\w/]+\.py)`: `(\w+)` \|", re.MULTILINE)
 TEST_NAME = re.compile(r"`(test_\w+)`")
 
 
@@ -108,6 +109,17 @@ def test_every_relative_link_leads_somewhere(page):
 def functions_of(path: Path) -> set[str]:
     tree = ast.parse(path.read_text())
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_walks_through_the_code_name_what_exists():
+    rows = WALKED.findall((ROOT / "docs/design.md").read_text())
+    assert len(rows) > 40
+    for file, name in rows:
+        tree = ast.parse((ROOT / "src/electrify" / file).read_text())
+        functions = {getattr(node, "name", "") for node in tree.body}
+        constants = {ast.unparse(t) for node in tree.body for t in getattr(node, "targets", [])}
+        annotated = {ast.unparse(n.target) for n in tree.body if isinstance(n, ast.AnnAssign)}
+        assert name in functions | constants | annotated, f"{file}: {name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
