@@ -46,7 +46,7 @@ def pipeline(_: Any) -> None:
     """The stages from raw text to a table, with the command of each arrow."""
     stages = ["raw text", "documents", "shards", "run", "model", "scores"]
     commands = ["corpus", "prepare", "pretrain", "export", "glue · squad\nfinetune"]
-    figure, axes = plt.subplots(figsize=(9.6, 1.9))
+    _, axes = plt.subplots(figsize=(9.6, 1.9))
     axes.set(xlim=(-0.55, len(stages) - 0.45), ylim=(-0.75, 0.62))
     axes.axis("off")
     for at, stage in enumerate(stages):
@@ -73,7 +73,7 @@ def pipeline(_: Any) -> None:
 def speed(record: Any) -> None:
     """Ratios of speed against other programs, with the extremes of the rounds."""
     bars = record["bars"][::-1]
-    figure, axes = plt.subplots(figsize=(9.6, 2.9))
+    _, axes = plt.subplots(figsize=(9.6, 2.9))
     lows = [bar["ratio"] - bar["low"] for bar in bars]
     highs = [bar["high"] - bar["ratio"] for bar in bars]
     axes.barh(

@@ -4,7 +4,6 @@ import json
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-
 from docs import figures
 
 

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from electrify import cli, completion
+from electrify import cli, config
+from electrify.completion import WITH_RECIPE
 from electrify.recipes import schema
 
 ROOT = Path(__file__).parents[1]
@@ -50,12 +52,15 @@ def old_words(text: str) -> list[str]:
     return found
 
 
-def helps() -> Iterator[list[str]]:
-    """Yield the arguments of every help page."""
-    yield []
+def helps() -> Iterator[str]:
+    """Yield the command of every help page."""
+    yield ""
     for name, command in cli.COMMANDS.items():
-        kinds = command.kinds or [None]
-        yield from ([*name.split(), *([kind] if kind else [])] for kind in kinds)
+        yield name
+        if command.kinds:
+            yield from (f"{name} {kind}" for kind in config.named(command.kinds))
+        if name in WITH_RECIPE:
+            yield f"{name} tiny"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -67,6 +72,15 @@ def test_pages_use_the_words_of_the_field(page):
 @pytest.mark.parametrize("name", schema.names())
 def test_recipes_use_the_words_of_the_field(name):
     assert not old_words(schema.path_of(name).read_text())
+
+
+@pytest.mark.parametrize("command", helps())
+def test_help_uses_the_words_of_the_field(command, capsys):
+    with suppress(SystemExit):
+        cli.main([*command.split(), "--help"])
+    shown = capsys.readouterr().out
+    assert "electrify" in shown
+    assert not old_words(" ".join(shown.replace("│", " ").split()))
 
 
 def test_old_words_are_found():
