@@ -5,12 +5,14 @@ Nothing here writes. A truncated or damaged stream yields all bytes up to the fa
 """
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
@@ -119,14 +121,6 @@ def compressed_suffixes(*suffixes: str) -> tuple[str, ...]:
     return tuple(suffix + compression for suffix in suffixes for compression in ("", *COMPRESSED))
 
 
-def _damage_errors() -> tuple[type[Exception], ...]:
-    try:
-        from zstandard import ZstdError
-    except ImportError:
-        return (EOFError, OSError, zlib.error, lzma.LZMAError)
-    return (EOFError, OSError, zlib.error, lzma.LZMAError, ZstdError)
-
-
 def refuse_bomb(name: str, decompressed: int, stored: int) -> None:
     """Raise an error if the compression ratio is too high for text."""
     if decompressed > MAX_RATIO * (stored + RATIO_SLACK):
@@ -146,11 +140,10 @@ def decompress(raw: Readable, suffix: str, name: str) -> Iterator[bytes]:
         except OSError as error:
             raise Truncated(f"{name} cannot be read to its end: {error}") from error
         return
+    damage: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, lzma.LZMAError)
     if suffix == ".zst":
-        needs("zstandard", extra="data", why=f"decompressing {name}")
-    stream = _OPENERS[suffix](raw)
-    damage = _damage_errors()
-    total = 0
+        damage += (needs("zstandard", extra="data", why=f"decompressing {name}").ZstdError,)
+    stream, total = _OPENERS[suffix](raw), 0
     while True:
         try:
             block = stream.read1(BLOCK_BYTES)
@@ -187,6 +180,13 @@ def open_source(path: Path) -> BinaryIO:
             got=str(error.strerror),
             fix="check the path and the read permission",
         ) from error
+
+
+def to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """Convert a stream to UTF-8; invalid bytes become U+FFFD, unless it is UTF-8 already."""
+    if encoding == "utf-8":
+        return iter(blocks)
+    return (text.encode() for text in codecs.iterdecode(blocks, encoding, "replace"))
 
 
 def read_all(blocks: Iterable[bytes], limit: int) -> bytes | None:
@@ -272,11 +272,9 @@ def expand(sources: Sequence[Path], suffixes: Sequence[str]) -> list[tuple[Path,
     used: set[str] = set()
     for source in sources:
         for path, name in _files_in(source, suffixes):
-            unique = name if name not in used else f"{printable(source.name)}/{name}"
-            count = 1
-            while unique in used:
-                count += 1
-                unique = f"{name}~{count}"
+            numbered = (f"{name}~{number}" for number in count(2))
+            names = chain((name, f"{printable(source.name)}/{name}"), numbered)
+            unique = next(candidate for candidate in names if candidate not in used)
             used.add(unique)
             files.append((path, unique))
     return files
@@ -319,14 +317,15 @@ def printable(name: str) -> str:
 
 def source_fingerprint(source: Path) -> dict[str, object]:
     """Return name, size and SHA-256 of a source; a folder is hashed by its `sha256  name` lines."""
-    if not source.is_dir() and not source.is_file():  # reading a pipe might never end
-        raise _unreadable(source)
-    if not source.is_dir():
+    if source.is_file():
         return {"name": source.name, "bytes": source.stat().st_size, "sha256": sha256_of(source)}
-    digest, size, count = hashlib.sha256(), 0, 0
-    for path in sorted(p for p in source.rglob("*") if p.is_file()):
-        line = f"{sha256_of(path)}  {path.relative_to(source).as_posix()}\n"
-        digest.update(os.fsencode(line))
-        size += path.stat().st_size
-        count += 1
-    return {"name": source.name, "bytes": size, "files": count, "sha256": digest.hexdigest()}
+    if not source.is_dir():  # reading a pipe might never end
+        raise _unreadable(source)
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    lines = (f"{sha256_of(path)}  {path.relative_to(source).as_posix()}\n" for path in files)
+    return {
+        "name": source.name,
+        "bytes": sum(path.stat().st_size for path in files),
+        "files": len(files),
+        "sha256": hashlib.sha256(os.fsencode("".join(lines))).hexdigest(),
+    }

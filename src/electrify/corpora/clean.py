@@ -32,14 +32,14 @@ class Filters:
     """Number of documents after which to stop; None reads all."""
 
     def __post_init__(self) -> None:
-        for name in ("min_letters", "max_repeated_lines"):
-            fraction = getattr(self, name)
+        fractions = {
+            "--min-letters": self.min_letters,
+            "--max-repeated-lines": self.max_repeated_lines,
+        }
+        for option, fraction in fractions.items():
             if not 0 <= fraction <= 1:
-                raise UserError(
-                    f"{_option(name)} must be between 0 and 1",
-                    got=f"{fraction}",
-                    fix="use a fraction such as 0.5",
-                )
+                what = f"{option} must be between 0 and 1"
+                raise UserError(what, got=f"{fraction}", fix="use a fraction such as 0.5")
         if self.max_chars > MAX_DOCUMENT_BYTES:
             raise UserError(
                 "--max-chars is too large",
@@ -58,10 +58,6 @@ class Filters:
                 got=f"{self.limit}",
                 fix="use 1 or more, or leave --limit out to keep all documents",
             )
-
-
-def _option(field: str) -> str:
-    return "--" + field.replace("_", "-")
 
 
 def decode_utf8(data: bytes, tally: Counter[str]) -> str:

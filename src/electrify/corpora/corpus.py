@@ -36,6 +36,7 @@ from electrify.corpora.document import (
     write_parquet,
 )
 from electrify.corpora.duplicates import KEY, first_occurrences, text_key
+from electrify.corpora.troubles import NOTE
 from electrify.errors import UserError
 from electrify.jobs import executor
 from electrify.progress import progress
@@ -44,7 +45,7 @@ from electrify.storage.commit import read_manifest
 
 
 class CorpusKind(NamedTuple):
-    """The path of a kind's reader, a description of its sources, and an example of one."""
+    """The reader of a kind (module:class), a description of its sources, and an example."""
 
     reader: str
     says: str
@@ -53,41 +54,37 @@ class CorpusKind(NamedTuple):
 
 KINDS = {
     "wikipedia": CorpusKind(
-        "electrify.corpora.wikipedia:Wikipedia",
+        "wikipedia:Wikipedia",
         "a MediaWiki dump (.xml, .bz2, .gz)",
         "enwiki-latest-pages-articles-multistream.xml.bz2",
     ),
     "gutenberg": CorpusKind(
-        "electrify.corpora.gutenberg:Gutenberg",
+        "gutenberg:Gutenberg",
         "Project Gutenberg books: a folder or zip of .txt files",
         "Gutenberg.zip",
     ),
     "openwebtext": CorpusKind(
-        "electrify.corpora.openwebtext:OpenWebText",
+        "openwebtext:OpenWebText",
         "the original OpenWebText archive, or a folder of its .xz tar files",
         "openwebtext.tar.xz",
     ),
     "text": CorpusKind(
-        "electrify.corpora.plaintext:Text",
+        "plaintext:Text",
         "plain text, compressed or not, split at blank lines or by file",
         "my_texts/",
     ),
     "jsonl": CorpusKind(
-        "electrify.corpora.plaintext:JsonLines",
-        "one JSON object per line, compressed or not",
-        "my.jsonl.gz",
+        "plaintext:JsonLines", "one JSON object per line, compressed or not", "my.jsonl.gz"
     ),
-    "parquet": CorpusKind(
-        "electrify.corpora.hub:Parquet", "local Parquet files", "my_table.parquet"
-    ),
+    "parquet": CorpusKind("hub:Parquet", "local Parquet files", "my_table.parquet"),
     "hub": CorpusKind(
-        "electrify.corpora.hub:Hub",
+        "hub:Hub",
         "a Parquet dataset on the Hugging Face Hub, streamed",
         "wikimedia/wikipedia --subset 20231101.vi",
     ),
     "docstrings": CorpusKind(
-        "electrify.corpora.docstrings:Docstrings",
-        "docstrings of the installed Python packages; no download needed",
+        "docstrings:Docstrings",
+        "docstrings of installed Python packages; no download needed",
         "",
     ),
 }
@@ -115,7 +112,7 @@ class Corpus(config.AcceptsTextPaths):
 
 def settings_type(kind: str) -> type[Corpus]:
     """Return the settings of one kind of corpus: the common options and its own."""
-    reader = config.named(KINDS[kind].reader)
+    reader = config.named(f"electrify.corpora.{KINDS[kind].reader}")
     options: Any = Annotated[reader, tyro.conf.arg(name="")]
     fields = [("reader", options, field(default_factory=reader))]
     return make_dataclass(
@@ -149,16 +146,12 @@ def corpus(settings: Corpus) -> dict[str, Any]:
             raise
         manifest = build.finish(_summary(read, written))
     print_summary(settings.out, manifest)
-    if isinstance(settings.reader, HasAdvice) and (note := settings.reader.advice(_total(read))):
-        print(f"note: {note}")
+    if isinstance(settings.reader, HasAdvice):
+        # "read" is absent in the records of an earlier version
+        counts = sum((Counter(record.get("read", {})) for record in read), Counter[str]())
+        if note := settings.reader.advice(counts):
+            print(f"note: {note}")
     return manifest
-
-
-def _total(records: Sequence[Record]) -> Counter[str]:
-    total = Counter[str]()
-    for record in records:
-        total.update(record.get("read", {}))  # absent in the records of an earlier version
-    return total
 
 
 def _fingerprints(reader: Reader, sources: Sequence[str]) -> list[dict[str, Any]]:
@@ -169,12 +162,12 @@ def _fingerprints(reader: Reader, sources: Sequence[str]) -> list[dict[str, Any]
     for source in sources:
         if not Path(source).exists():
             raise UserError(f"no such file or folder: {source}", got=source, fix="check the path")
-    found = []
+    fingerprints = []
     with progress("hashing sources") as update:
         for number, path in enumerate(_paths(sources)):
             update(number / len(sources), path.name)
-            found.append(source_fingerprint(path))
-    return found
+            fingerprints.append(source_fingerprint(path))
+    return fingerprints
 
 
 def _refuse_output_in_source(out: Path, sources: Sequence[Path]) -> None:
@@ -195,10 +188,11 @@ def _paths(sources: Sequence[str]) -> list[Path]:
 
 def _read_all(build: Build, settings: Corpus, pool: Executor, name: str) -> list[Record]:
     """Read the parts in order until the sources end or the limit is reached."""
+    limit, dedup = settings.filters.limit, settings.filters.dedup
     fractions: list[float | None] = []
     records: list[Record] = []
-    limit = _DocumentLimit(settings.filters)
-    documents = megabytes = 0.0
+    unique: set[bytes] = set()
+    documents, megabytes = 0, 0.0
 
     def parts() -> Iterator[Part]:
         for part in settings.reader.parts(_paths(settings.sources)):
@@ -213,8 +207,11 @@ def _read_all(build: Build, settings: Corpus, pool: Executor, name: str) -> list
             documents += record["documents"]
             megabytes += record["text_bytes"] / 1e6
             fraction = fractions[len(records) - 1]
-            update(fraction, f"{documents:,.0f} documents, {megabytes:,.0f} MB")
-            if limit.is_reached(build.out, record):
+            update(fraction, f"{documents:,} documents, {megabytes:,.0f} MB")
+            if limit is not None and dedup and record["files"]:
+                keys = _file(build.out, record, ".keys").read_bytes()
+                unique.update(keys[i : i + KEY.itemsize] for i in range(0, len(keys), KEY.itemsize))
+            if limit is not None and (len(unique) if dedup else documents) >= limit:
                 break
     return records
 
@@ -256,26 +253,6 @@ def _write(out: Path, name: str, documents: Iterator[Document]) -> Record:
         write = partial(write_parquet, documents=chain([first], given))
         files.append(committed_file(out, name, write))
     return {"files": files, **{name: totals[name] for name in MEASURES}}
-
-
-class _DocumentLimit:
-    """Tells when the parts read so far contain as many documents as the limit allows."""
-
-    def __init__(self, filters: Filters) -> None:
-        self.filters = filters
-        self.seen: set[bytes] = set()
-        self.count = 0
-
-    def is_reached(self, out: Path, record: Record) -> bool:
-        """Count the documents of one more part, and return whether they are enough."""
-        if self.filters.limit is None:
-            return False
-        self.count += record["documents"]
-        if self.filters.dedup and record["files"]:
-            keys = _file(out, record, ".keys").read_bytes()
-            self.seen.update(keys[i : i + KEY.itemsize] for i in range(0, len(keys), KEY.itemsize))
-            self.count = len(self.seen)
-        return self.count >= self.filters.limit
 
 
 def _file(out: Path, record: Record, suffix: str) -> Path:
@@ -327,7 +304,7 @@ def _summary(read: list[Record], written: list[Record]) -> dict[str, Any]:
 
 def is_note(reason: str) -> bool:
     """Return whether a reason describes something noticed rather than dropped."""
-    return reason.startswith("note: ")
+    return reason.startswith(NOTE)
 
 
 def print_summary(out: Path, manifest: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,9 +96,10 @@ class Docstrings:
         owners = metadata.packages_distributions()
         packages = {name: list(group) for name, group in groupby(_select(sources), _package)}
         standard = [name for name in packages if name in sys.stdlib_module_names]
-        inside = [module for name in standard for module in packages[name]]
-        python = {"version": sys.version.split()[0], "sha256": _digest(inside)}
-        found: list[dict[str, object]] = [{"name": "python", **python}]
+        digest = _digest([module for name in standard for module in packages[name]])
+        found: list[dict[str, object]] = [
+            {"name": "python", "version": sys.version.split()[0], "sha256": digest}
+        ]
         for name in sorted(packages.keys() - set(standard)):
             versions = {owner: metadata.version(owner) for owner in sorted(owners.get(name, ()))}
             known = {"versions": versions} if versions else {"sha256": _digest(packages[name])}
@@ -105,8 +107,7 @@ class Docstrings:
         return found
 
 
-def _package(module: Module) -> str:
-    return module.package
+_package = attrgetter("package")
 
 
 def _size(module: Module) -> int:
@@ -117,8 +118,8 @@ def _words(text: str) -> int:
     return len(text.split())
 
 
-def _digest(inside: Sequence[Module]) -> str:
-    lines = (f"{_size(module)}  {module.name}\n" for module in inside)
+def _digest(modules: Sequence[Module]) -> str:
+    lines = (f"{_size(module)}  {module.name}\n" for module in modules)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

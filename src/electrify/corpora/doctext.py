@@ -143,7 +143,7 @@ _TERM = re.compile(r"\s*[*`\w][\w.,*` ]* : ")  # a parameter and its type; its d
 
 def unwrap(block: Sequence[str], width: int) -> str:
     """Join a block of prose into one line; in other blocks join only the wrapped lines."""
-    margin = min(len(line) - len(line.lstrip()) for line in block)
+    margin = min(map(_indent, block))
     block = [line[margin:] for line in block]
     width = min(max(40, width - margin), max(72, *map(len, block)))
     if not any(map(_ITEM.match, block[1:])) and is_wrapped_prose(block, width):
@@ -153,8 +153,7 @@ def unwrap(block: Sequence[str], width: int) -> str:
         words = after.lstrip()
         full = len(line) + 1 + len(words.split(None, 1)[0]) > 0.85 * width
         open_end = len(line) > 50 and line[-1] not in ".:;!?" and words[0].islower()
-        start = len(joined[-1][0]) - len(joined[-1][0].lstrip())
-        deep = len(after) - len(words) >= start
+        deep = _indent(after) >= _indent(joined[-1][0])
         if (full or open_end) and deep and not _TERM.match(line) and not _ITEM.match(after):
             joined[-1].append(after)
         else:

@@ -20,27 +20,15 @@ from electrify.errors import UserError
 
 _DECLARED = re.compile(rb"character set encoding:\s*([\w\- ]+)", re.IGNORECASE)
 _CODECS = {  # name in the header -> name in Python
-    "macroman": "mac_roman",
-    "macintosh": "mac_roman",
-    "cp437": "cp437",
-    "ibm437": "cp437",
-    "codepage437": "cp437",
-    "cp850": "cp850",
-    "codepage850": "cp850",
-    "cp1250": "cp1250",
-    "windows1250": "cp1250",
-    "cp1251": "cp1251",
-    "windows1251": "cp1251",
-    "iso88592": "iso8859-2",
-    "iso88597": "iso8859-7",
-    "iso885915": "iso8859-15",
-    "koi8r": "koi8-r",
-    "big5": "big5",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "shiftjis": "shift_jis",
-    "eucjp": "euc_jp",
-}
+    "macroman": "mac_roman", "macintosh": "mac_roman",
+    "cp437": "cp437", "ibm437": "cp437", "codepage437": "cp437",
+    "cp850": "cp850", "codepage850": "cp850",
+    "cp1250": "cp1250", "windows1250": "cp1250",
+    "cp1251": "cp1251", "windows1251": "cp1251",
+    "iso88592": "iso8859-2", "iso88597": "iso8859-7", "iso885915": "iso8859-15",
+    "koi8r": "koi8-r", "big5": "big5", "gb2312": "gb18030", "gbk": "gb18030",
+    "shiftjis": "shift_jis", "eucjp": "euc_jp",
+}  # fmt: skip
 _DOS_OR_MAC = re.compile(rb"[A-Za-z][\x81-\x8f][a-z]")  # é, ü, à in those; rare in CP1252
 _WINDOWS = re.compile(rb"[A-Za-z][\xc0-\xff]|[\xc0-\xff][a-z]")
 _BOMS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
@@ -58,8 +46,7 @@ def book_text(data: bytes) -> str:
 
 
 def _codec(data: bytes) -> str:
-    declared = _DECLARED.search(data[:20_000])
-    if declared:
+    if declared := _DECLARED.search(data[:20_000]):
         name = re.sub(r"[^a-z0-9]", "", declared[1].decode().lower())
         if name in _CODECS:
             return _CODECS[name]
@@ -250,18 +237,12 @@ def _open_zip(path: Path, name: str) -> zipfile.ZipFile:
 
 def _contents(source: Slice, name: str, tally: Counter[str]) -> Iterator[tuple[str, bytes | None]]:
     """Yield name and bytes of each book of a slice; None for a book that is too large."""
-    if _is_zip(source.path):
-        yield from _zip_members(source, name, tally)
+    if not _is_zip(source.path):
+        try:
+            yield name, archive.read_all(archive.read_blocks(source.path), MAX_DOCUMENT_BYTES)
+        except Truncated:
+            tally.update((TRUNCATED, CUT))
         return
-    try:
-        yield name, archive.read_all(archive.read_blocks(source.path), MAX_DOCUMENT_BYTES)
-    except Truncated:
-        tally.update((TRUNCATED, CUT))
-
-
-def _zip_members(
-    source: Slice, name: str, tally: Counter[str]
-) -> Iterator[tuple[str, bytes | None]]:
     with _open_zip(source.path, name) as file:
         infos = file.infolist()[source.start : source.stop]
         for number, info in enumerate(infos, source.start + 1):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -124,27 +125,14 @@ def _parts(sources: Sequence[ParquetSource], columns: TextFields) -> Iterator[Pa
     offsets = dict(zip(sources, accumulate((s.size for s in sources), initial=0), strict=False))
     groups = (group for source in sources for group in _row_groups(source, columns))
     for batch in archive.group(groups, lambda group: group.size, PART_BYTES):
-        slices: list[Slice] = []
-        used: list[ParquetSource] = []
-        for group in batch:
-            if slices and used[-1] == group.source:
-                slices[-1] = slices[-1]._replace(stop=group.number + 1)
-            else:
-                slices.append(Slice(group.source.path, group.number, group.number + 1))
-                used.append(group.source)
-        fraction = min(1, (offsets[used[-1]] + used[-1].size * batch[-1].fraction) / total)
-        yield Part(used[0].name, slices=tuple(slices), context=tuple(used), fraction=fraction)
-
-
-def _documents(part: Part, columns: TextFields, tally: Counter[str]) -> Iterator[Document]:
-    for rows, source in zip(part.slices, part.context, strict=True):
-        for row, text, row_id, title in _rows(source, rows, columns):
-            if text is None:
-                tally["no text"] += 1
-            elif len(text) > MAX_DOCUMENT_BYTES:
-                tally[TOO_LARGE] += 1
-            else:
-                yield columns.document(source.name, row, decode_utf8(text, tally), row_id, title)
+        used: dict[ParquetSource, Slice] = {}
+        for source, run in groupby(batch, attrgetter("source")):
+            numbers = [group.number for group in run]
+            used[source] = Slice(source.path, numbers[0], numbers[-1] + 1)
+        last = batch[-1]
+        fraction = min(1, (offsets[last.source] + last.source.size * last.fraction) / total)
+        name, slices = batch[0].source.name, tuple(used.values())
+        yield Part(name, slices=slices, context=tuple(used), fraction=fraction)
 
 
 def _rows(
@@ -198,7 +186,14 @@ class Parquet(TextFields):
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """Yield the documents of a part."""
-        yield from _documents(part, self, tally)
+        for rows, source in zip(part.slices, part.context, strict=True):
+            for row, text, row_id, title in _rows(source, rows, self):
+                if text is None:
+                    tally["no text"] += 1
+                elif len(text) > MAX_DOCUMENT_BYTES:
+                    tally[TOO_LARGE] += 1
+                else:
+                    yield self.document(source.name, row, decode_utf8(text, tally), row_id, title)
 
 
 class ResolvedDataset(NamedTuple):

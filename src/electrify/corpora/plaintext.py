@@ -5,7 +5,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -54,16 +55,7 @@ def as_utf8(blocks: Iterable[bytes]) -> Iterator[bytes]:
         if len(start) >= 4:
             break
     bom, encoding = next((pair for pair in _BOMS if start.startswith(pair[0])), (b"", "utf-8"))
-    start = start[len(bom) :]
-    if encoding == "utf-8":
-        yield start
-        yield from stream
-        return
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
-    yield decoder.decode(start).encode()
-    for block in stream:
-        yield decoder.decode(block).encode()
-    yield decoder.decode(b"", final=True).encode()
+    yield from archive.to_utf8(chain([start[len(bom) :]], stream), encoding)
 
 
 # Space, no-break space and ideographic space: a blank line contains nothing else. No group is
@@ -116,24 +108,24 @@ def _parts(files: Sequence[tuple[Path, str]], chunks: _Splitter | None) -> Itera
             done += sum(path.stat().st_size for path, _ in batch)
             yield part_of_files(batch, done / total)
         else:
-            yield from (
-                replace(part, fraction=(done + read) / total)
-                for part, read in _large_parts(path, name, chunks)
-            )
+            yield from _large_parts(path, name, chunks, done, total)
             done += path.stat().st_size
 
 
-def _large_parts(path: Path, name: str, chunks: _Splitter) -> Iterator[tuple[Part, int]]:
-    """Yield the parts of a large file, each with the number of bytes read by then."""
+def _large_parts(path: Path, name: str, chunks: _Splitter, done: int, total: int) -> Iterator[Part]:
+    """Yield the parts of a large file, before which `done` of `total` bytes were read."""
     read = [0]
     try:
         for chunk in chunks(path, read.append):
             problems = (TOO_LARGE,) * chunk.left_out
             origin = ChunkOrigin(name, chunk.first)
-            yield Part(name, data=chunk.data, context=origin, problems=problems), read[-1]
+            fraction = (done + read[-1]) / total
+            yield Part(name, chunk.data, context=origin, problems=problems, fraction=fraction)
             del read[:-1]
     except Truncated:
-        yield Part(name, context=ChunkOrigin(name, 0), problems=(TRUNCATED,)), path.stat().st_size
+        fraction = (done + path.stat().st_size) / total
+        origin = ChunkOrigin(name, 0)
+        yield Part(name, context=origin, problems=(TRUNCATED,), fraction=fraction)
 
 
 def _chunks_of(
@@ -152,12 +144,12 @@ def _counted(chunks: Iterator[Chunk], tally: Counter[str]) -> Iterator[Chunk]:
     try:
         for chunk in chunks:
             empty = empty and not (chunk.data.strip() or chunk.left_out)
-            tally.update({TOO_LARGE: chunk.left_out} if chunk.left_out else {})
+            tally.update((TOO_LARGE,) * chunk.left_out)
             yield chunk
     except Truncated:
         empty = False
         tally[TRUNCATED] += 1
-    tally.update({EMPTY: 1} if empty else {})
+    tally.update((EMPTY,) * empty)
 
 
 @dataclass(frozen=True)

@@ -127,16 +127,13 @@ def members(source: Input) -> Iterator[Member]:
     """Yield the entries of a tar archive; the caller may read the data of each."""
     number, extension = 0, _Extension()
     while (header := _header(source)) is not None:
+        after = _end(source, header.size)
         if header.type == _LONG_NAME:
-            after = _end(source, header.size)
             long_name = source.read(min(header.size, MAX_HEADER_BYTES)).rstrip(b"\0")
             extension = extension._replace(name=long_name.decode("utf-8", "replace"))
         elif header.type in _PAX:
-            after = _end(source, header.size)
             extension = _pax(source.read(min(header.size, MAX_HEADER_BYTES)), extension)
-        elif header.type in _UNUSED:
-            after = _end(source, header.size)
-        else:
+        elif header.type not in _UNUSED:
             number += 1
             size = header.size if extension.size is None else extension.size
             reason = _NOT_READ.get(header.type, LINK)

@@ -10,7 +10,7 @@ import codecs
 import mmap
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import unescape
@@ -107,15 +107,12 @@ def _parts_of(path: Path, name: str, prefix: str) -> Iterator[Part]:
 def _read_header(path: Path, name: str) -> tuple[str, str]:
     """Return the text before the first page and the encoding; raise an error if not a dump."""
     raw = b""
-    try:
+    with suppress(archive.Truncated):
         for block in archive.read_blocks(path):
             raw += block
-            encoding = _BYTE_ORDERS.get(raw[:2], "utf-8")
-            opening = "<page>".encode(encoding)
+            opening = "<page>".encode(_BYTE_ORDERS.get(raw[:2], "utf-8"))
             if opening in raw or len(raw) > MAX_HEADER_SIZE:
                 break
-    except archive.Truncated:
-        pass
     if not raw:
         raise UserError(f"{name} is empty", got="0 bytes", fix="download the dump again")
     encoding = _BYTE_ORDERS.get(raw[:2], "utf-8")
@@ -139,9 +136,8 @@ def _parts_in_order(path: Path, encoding: str, template: Part) -> Iterator[Part]
     size, tail, truncated = path.stat().st_size, b"", False
     held: Part | None = None  # held back, because only the end shows if the dump is truncated
     with archive.open_source(path) as raw:
-        blocks = archive.decompress(raw, path.suffix.lower(), path.name)
-        if encoding != "utf-8":
-            blocks = _to_utf8(blocks, encoding)
+        decompressed = archive.decompress(raw, path.suffix.lower(), path.name)
+        blocks = archive.to_utf8(decompressed, encoding)
         try:
             for chunk, left_out in archive.cut_after(blocks, _CLOSING, XML_PART, MAX_PAGE_BYTES):
                 if held:
@@ -155,12 +151,6 @@ def _parts_in_order(path: Path, encoding: str, template: Part) -> Iterator[Part]
     held = held or template
     problems = held.problems + ((TRUNCATED,) if truncated or _LAST not in tail else ())
     yield replace(held, problems=problems, fraction=1.0)
-
-
-def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-    for block in blocks:
-        yield decoder.decode(block).encode("utf-8", errors="replace")
 
 
 def _even_parts(path: Path, template: Part) -> Iterator[Part]:

@@ -101,12 +101,6 @@ def _month(text: str) -> str:
     return _MONTHS[int(text)] if text.isdecimal() and int(text) < len(_MONTHS) else text
 
 
-def _as_of(arguments: Arguments) -> str:
-    year, month, day = (arguments.get(name, "") for name in "123")
-    words = ("as of" if arguments.get("lc") else "As of", day, _month(month), year)
-    return " ".join(filter(None, words))
-
-
 def _transcribed(arguments: Arguments) -> str:
     """Render {{IPA|ti}}, or {{IPA|fr|te}} of later wikis, which name the language first."""
     first, second = arguments.get("1", ""), arguments.get("2", "")
@@ -116,6 +110,10 @@ def _transcribed(arguments: Arguments) -> str:
 def _date(arguments: Arguments) -> str:
     year, month, day = (arguments.get(name, "") for name in "123")
     return " ".join(filter(None, (day, _month(month), year)))
+
+
+def _as_of(arguments: Arguments) -> str:
+    return f"{'as of' if arguments.get('lc') else 'As of'} {_date(arguments)}".rstrip()
 
 
 _TABLE: tuple[tuple[str, Renderer], ...] = (
@@ -213,10 +211,6 @@ def _arguments(parts: list[str]) -> Arguments:
     return arguments
 
 
-def _renderer(name: str) -> Renderer | None:
-    return _RENDERERS.get(name) or (_LANGUAGE_NAMED if name.startswith("lang-") else None)
-
-
 def render_template(fragments: list[str], title: str) -> str:
     """Render a template, given the fragments of its content and the title of the page.
 
@@ -229,7 +223,7 @@ def render_template(fragments: list[str], title: str) -> str:
     name = normal(head)
     if name in _PAGE_NAMES:
         return title
-    if renderer := _renderer(name):
+    if renderer := _RENDERERS.get(name) or (name.startswith("lang-") and _LANGUAGE_NAMED):
         shown = renderer(_arguments("".join(fragments).split("|")[1:]))
         return shown if name == "!" else shown.replace("|", "&#124;")
     function, colon, _ = head.partition(":")

@@ -22,10 +22,6 @@ _SEAM = "\x01"  # separates quotes before a tag from those after it; XML forbids
 _MARKUP = {ord(sign): f"&#{ord(sign)};" for sign in "[]{}|<>'=*#:;_!-"}
 
 
-def _drop(content: str) -> str:
-    return ""
-
-
 def _literal(content: str) -> str:
     return content.translate(_MARKUP)
 
@@ -41,7 +37,7 @@ _DROPPED = words(
 )
 _RAW: dict[str, Callable[[str], str]] = {
     "nowiki": _literal, "math": _formula, "chem": _formula, "ce": _formula,
-    **dict.fromkeys(_DROPPED, _drop),
+    **dict.fromkeys(_DROPPED, lambda content: ""),
 }  # fmt: skip
 # What replaces the other tags. A tag in neither table is text: "<joe@example.org>".
 _INLINE = words(
