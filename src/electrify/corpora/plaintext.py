@@ -79,7 +79,7 @@ def fold_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
             body = data.rstrip(_SPACE_BYTES + b"\r\n")
             kept = data[len(body) :]
             yield _fold(body)
-            if len(kept) > archive.BLOCK_BYTES:  # two line ends are equivalent
+            if len(kept) > archive.BLOCK_BYTES:  # a run of white space this long is shortened
                 kept = b"\n" * min(2, kept.count(b"\n") or kept.count(b"\r")) + b" " + kept[-4:]
     except Truncated:
         yield _fold(kept)
@@ -181,15 +181,15 @@ class Text:
         """Return a note if blank lines seem to separate paragraphs rather than documents."""
         mostly_short = 2 * counts["short"] > counts["documents"]
         lost = counts["dropped"] / max(1, counts["characters"])
-        few = counts["documents"] < MIN_FOR_ADVICE
-        if self.split != "blank" or few or not (mostly_short or lost > NOTABLE_FRACTION):
+        signs = {
+            f"most documents have fewer than {SHORT_DOCUMENT} characters": mostly_short,
+            f"{lost:.0%} of the text was left out": lost > NOTABLE_FRACTION,
+        }
+        found = " and ".join(sign for sign, is_present in signs.items() if is_present)
+        if self.split != "blank" or counts["documents"] < MIN_FOR_ADVICE or not found:
             return None
-        found = (
-            [f"most documents have fewer than {SHORT_DOCUMENT} characters"] if mostly_short else []
-        )
-        found += [f"{lost:.0%} of the text was left out"] if lost > NOTABLE_FRACTION else []
         return (
-            f"split at blank lines into {counts['documents']:,} documents; {' and '.join(found)}; "
+            f"split at blank lines into {counts['documents']:,} documents; {found}; "
             "if a file is one document (a book, an article), use --split file"
         )
 

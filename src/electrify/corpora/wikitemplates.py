@@ -116,7 +116,23 @@ def _as_of(arguments: Arguments) -> str:
     return f"{'as of' if arguments.get('lc') else 'As of'} {_date(arguments)}".rstrip()
 
 
+_PREFIXES = {
+    "circa|c.|ca.": "c. ", "floruit|fl.": "fl. ", "us patent": "U.S. Patent ", "sup": "^",
+    "us$|usd": "US$", "gbp|£": "£", "inr|indian rupee": "₹", "eur|€": "€", "aud|a$": "A$",
+    **{name.lower(): f"{name} " for name in (
+        "HMS", "USS", "SS", "RMS", "HMAS", "HMCS", "USNS", "USCGC", "INS", "MV", "SMS")},
+}  # fmt: skip
+_CONSTANTS = {
+    "am": "AM", "pm": "PM", "'s": "'s", "'|apostrophe": "'", '"': '"', "\" '": "\" '", "=": "=",
+    "ndash|en dash|endash|nbndash": "–", "mdash|em dash|emdash": "—",
+    "spaced ndash|snd|spnd|spndash|spaced en dash|sndash|dash": " – ",
+    "spaced mdash|spaced em dash": " — ", "•|bull|bullet": " • ", "·|dot|middot": " · ",
+    "nbsp|space|spaces|thinsp|thin space|hair space|hsp|0": " ", "break|br|crlf|clear|-": BREAK,
+    "okina": "ʻ", "pi": "π", "times": "×", "minus": "−", "eqm": "⇌", "sharp": "♯", "flat": "♭",
+}  # fmt: skip
 _TABLE: tuple[tuple[str, Renderer], ...] = (
+    *((names, _first("1", before=prefix)) for names, prefix in _PREFIXES.items()),
+    *((names, _constant(text)) for names, text in _CONSTANTS.items()),
     # styles, scripts or notes around words
     ("nowrap|nobr|nowr|small|smaller|big|larger|em|strong|mvar|math|var|code|kbd|samp|tt|mono|sc"
      "|smallcaps|sc2|allcaps|nobold|noitalic|underline|key press|keypress|key|dfn|center|resize"
@@ -139,27 +155,14 @@ _TABLE: tuple[tuple[str, Renderer], ...] = (
     ("val|num|nts|formatnum|gaps", _first("1")),
     ("convert|cvt", _measure),
     ("frac|fraction|sfrac", _joined("/")),
-    ("circa|c.|ca.", _first("1", before="c. ")),
-    ("floruit|fl.", _first("1", before="fl. ")),
     ("reign|r.", _joined("–")),
     ("as of|asof", _as_of),
     ("oldstyledate", _joined(" ", limit=2)),
-    ("us patent", _first("1", before="U.S. Patent ")),
-    ("am", _constant("AM")),
-    ("pm", _constant("PM")),
     ("start date|end date|birth date|death date|birth date and age|dts|date", _date),
-    ("us$|usd", _first("1", before="US$")),
-    ("gbp|£", _first("1", before="£")),
-    ("inr|indian rupee", _first("1", before="₹")),
-    ("eur|€", _first("1", before="€")),
-    ("aud|a$", _first("1", before="A$")),
-    ("sup", _first("1", before="^")),
     ("chem", _joined("")),
     ("bibleverse|bibleref|bibleref2", _joined(" ", limit=2)),
     ("ship", _joined(" ", limit=2)),
     ("sclass|sclass2|sclass-", _filled("{}-class {}")),
-    *((name.lower(), _first("1", before=f"{name} "))
-      for name in ("HMS", "USS", "SS", "RMS", "HMAS", "HMCS", "USNS", "USCGC", "INS", "MV", "SMS")),
     # blocks of prose
     ("quote|cquote|blockquote|quotation|rquote|bquote|quote box|quotebox|pull quote|poemquote"
      "|centered pull quote|epigraph|poem quote|verse|zitat|citation bloc|cita|citazione|цитата"
@@ -168,27 +171,6 @@ _TABLE: tuple[tuple[str, Renderer], ...] = (
     ("plainlist|flatlist|columns-list|div col list", _block("content", "1")),
     ("hlist|flat list", _joined(", ")),
     ("ubl|unbulleted list|bulleted list|ordered list", _joined(BREAK)),
-    # signs
-    ("'s", _constant("'s")),
-    ("'|apostrophe", _constant("'")),
-    ('"', _constant('"')),
-    ("\" '", _constant("\" '")),
-    ("ndash|en dash|endash|nbndash", _constant("–")),
-    ("spaced ndash|snd|spnd|spndash|spaced en dash|sndash|dash", _constant(" – ")),
-    ("mdash|em dash|emdash", _constant("—")),
-    ("spaced mdash|spaced em dash", _constant(" — ")),
-    ("nbsp|space|spaces|thinsp|thin space|hair space|hsp|0", _constant(" ")),
-    ("=", _constant("=")),
-    ("•|bull|bullet", _constant(" • ")),
-    ("·|dot|middot", _constant(" · ")),
-    ("okina", _constant("ʻ")),
-    ("pi", _constant("π")),
-    ("times", _constant("×")),
-    ("minus", _constant("−")),
-    ("eqm", _constant("⇌")),
-    ("sharp", _constant("♯")),
-    ("flat", _constant("♭")),
-    ("break|br|crlf|clear|-", _constant(BREAK)),
     # parser functions, as in {{lc:Text}}
     ("lc:|lcfirst:|uc:|ucfirst:|formatnum:|plural:", _first("1")),
 )  # fmt: skip
