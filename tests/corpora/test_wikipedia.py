@@ -87,8 +87,8 @@ def problems(parts: list[Part]) -> list[str]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikipedia, "XML_PART", 1000)
-    monkeypatch.setattr(wikipedia, "PACKED_PART", 300)
+    monkeypatch.setattr(wikipedia, "XML_PART_BYTES", 1000)
+    monkeypatch.setattr(wikipedia, "BZ2_PART_BYTES", 300)
 
 
 CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
@@ -130,7 +130,7 @@ def test_zstandard(tmp_path: Path) -> None:
 def test_streams_may_split_the_xml_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(wikipedia, "PACKED_PART", 1)  # every stream is a part
+    monkeypatch.setattr(wikipedia, "BZ2_PART_BYTES", 1)  # every stream is a part
     head = HEAD.encode()
     xml = dump(articles(3))
     body = xml[len(head) :]
@@ -145,7 +145,7 @@ def test_streams_may_split_the_xml_anywhere(
 def test_parts_of_plain_xml_may_start_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(wikipedia, "XML_PART", size)
+    monkeypatch.setattr(wikipedia, "XML_PART_BYTES", size)
     documents, _, _ = read(write(tmp_path, "dump.xml", dump(articles(3))))
     assert [d.id for d in documents] == ["0", "1", "2"]
 
@@ -212,7 +212,7 @@ def with_flipped(data: bytes, position: int) -> bytes:
 def test_damage_costs_one_stream_and_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compressed_part: int, at: str
 ) -> None:
-    monkeypatch.setattr(wikipedia, "PACKED_PART", compressed_part)
+    monkeypatch.setattr(wikipedia, "BZ2_PART_BYTES", compressed_part)
     xml = dump(articles(60))
     size = 1777  # several pages, never ending between two
     streams = [bz2.compress(xml[i : i + size]) for i in range(0, len(xml), size)]
@@ -355,7 +355,7 @@ def test_a_folder_is_read_without_the_index_of_its_dump(tmp_path: Path) -> None:
 
 
 def test_an_extremely_long_page_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikipedia, "XML_PART", 1000)
+    monkeypatch.setattr(wikipedia, "XML_PART_BYTES", 1000)
     monkeypatch.setattr(wikipedia, "MAX_PAGE_BYTES", 3_000_000)
     pages = [*articles(2), page(2, "Long", "x" * 8_000_000), page(3, "Tea", "Hot.")]
     for name in ("dump.xml", "dump.xml.xz"):

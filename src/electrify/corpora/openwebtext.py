@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.archive import (
-    COMPRESSED,
-    MAX_DOCUMENT_BYTES,
-    PART_BYTES,
-    TYPICAL_RATIO,
-    Truncated,
-)
+from electrify.corpora.archive import COMPRESSED, MAX_DOCUMENT_BYTES, PART_BYTES, Truncated
 from electrify.corpora.clean import decode_utf8
 from electrify.corpora.document import Document, Part, Slice, part_of_files
 from electrify.corpora.tar import Bounded, FileWindow, Input, Member, NotTar, Stream, members
@@ -39,7 +33,7 @@ class _Entry(NamedTuple):
 
 def _entry_size(entry: _Entry) -> int:
     size = len(entry.data) or entry.stop - entry.start
-    return size * (1 if entry.name.lower().endswith(".txt") else TYPICAL_RATIO)
+    return size * (1 if entry.name.lower().endswith(".txt") else archive.TYPICAL_RATIO)
 
 
 def _kind(name: str) -> str:
@@ -96,10 +90,7 @@ class OpenWebText:
         total, done = max(1, sum(path.stat().st_size for path, _ in files)), 0
         for batch in archive.group(files, lambda file: _group_size(file[0])):
             path, name = batch[0]
-            if (
-                path.suffix.lower() in COMPRESSED
-                and archive.estimate_text_bytes(path) <= PART_BYTES
-            ):
+            if path.suffix.lower() in COMPRESSED and _group_size(path) <= PART_BYTES:
                 done += sum(path.stat().st_size for path, _ in batch)
                 yield part_of_files(batch, done / total)
                 continue

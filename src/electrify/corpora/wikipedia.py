@@ -24,8 +24,8 @@ from electrify.corpora.troubles import CUT, NOTE, TOO_LARGE, TRUNCATED
 from electrify.corpora.wikisite import Site, is_disambiguation, is_redirect
 from electrify.errors import UserError
 
-XML_PART = 16 << 20  # bytes of XML
-PACKED_PART = 4 << 20  # the same in bzip2, which compresses wikitext about 4 : 1
+XML_PART_BYTES = 16 << 20  # bytes of XML
+BZ2_PART_BYTES = 4 << 20  # the same in bzip2, which compresses wikitext about 4 : 1
 MAX_STREAM_BYTES = 32 << 20  # compressed; larger ones are no faster than reading in order
 # Larger pages are dropped and counted. Real pages have at most 2 MB of XML (dumps with the full
 # history are not supported), and up to eight parts are in memory, within 1 GB.
@@ -139,7 +139,9 @@ def _parts_in_order(path: Path, encoding: str, template: Part) -> Iterator[Part]
         decompressed = archive.decompress(raw, path.suffix.lower(), path.name)
         blocks = archive.to_utf8(decompressed, encoding)
         try:
-            for chunk, left_out in archive.cut_after(blocks, _CLOSING, XML_PART, MAX_PAGE_BYTES):
+            for chunk, left_out in archive.cut_after(
+                blocks, _CLOSING, XML_PART_BYTES, MAX_PAGE_BYTES
+            ):
                 if held:
                     yield held
                 problems = (TOO_LARGE,) * left_out
@@ -154,12 +156,12 @@ def _parts_in_order(path: Path, encoding: str, template: Part) -> Iterator[Part]
 
 
 def _even_parts(path: Path, template: Part) -> Iterator[Part]:
-    """Split plain XML every XML_PART bytes, wherever that is."""
+    """Split plain XML every XML_PART_BYTES bytes, wherever that is."""
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(0, size - CLOSING_BYTES))
         problems = () if _LAST in file.read() else (TRUNCATED,)
-    yield from _slices(path, [*range(0, size, XML_PART), size], template, problems)
+    yield from _slices(path, [*range(0, size, XML_PART_BYTES), size], template, problems)
 
 
 def _stream_starts(path: Path) -> list[int]:
@@ -173,10 +175,10 @@ def _stream_starts(path: Path) -> list[int]:
 
 
 def _grouped_parts(path: Path, starts: list[int], template: Part) -> Iterator[Part]:
-    """Group the streams of multistream bzip2 into parts of PACKED_PART bytes."""
+    """Group the streams of multistream bzip2 into parts of BZ2_PART_BYTES bytes."""
     bounds = [0]
     for start in starts:
-        if start - bounds[-1] >= PACKED_PART:
+        if start - bounds[-1] >= BZ2_PART_BYTES:
             bounds.append(start)
     size = path.stat().st_size
     tail, count = b"", 1
