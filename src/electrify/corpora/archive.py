@@ -69,9 +69,8 @@ class _Zstandard:
             fields = int.from_bytes(header, "little")
             last, block_type, length = fields & 1, fields >> 1 & 3, fields >> 3
             # block type 1 repeats one byte `length` times
-            out = self._frame.decompress(
-                header + self._read_exactly(1 if block_type == 1 else length)
-            )
+            content = self._read_exactly(1 if block_type == 1 else length)
+            out = self._frame.decompress(header + content)
             if last:
                 self._in_frame = False
                 out += self._frame.decompress(self._read_exactly(4)) if self._has_checksum else b""

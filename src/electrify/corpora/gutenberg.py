@@ -53,9 +53,8 @@ def _codec(data: bytes) -> str:
         if name.startswith("utf"):
             return "utf-8"
     if len(_DOS_OR_MAC.findall(data)) > len(_WINDOWS.findall(data)):
-        return (
-            "cp437" if data.count(b"\x82") >= data.count(b"\x8e") else "mac_roman"
-        )  # é in CP437 and in Mac Roman
+        # é is 82 in CP437 and 8E in Mac Roman
+        return "cp437" if data.count(b"\x82") >= data.count(b"\x8e") else "mac_roman"
     # Books that declare ISO-8859-1 often use the quotation marks of CP1252, which is a superset.
     try:
         data.decode("cp1252")
@@ -126,11 +125,8 @@ def open_book(text: str, name: str) -> Book:
     author, _, title = PurePosixPath(name).name.partition(".txt")[0].partition("___")
     if not title:
         author, title = "", ""
-    return Book(
-        fields.get("Title") or title or None,
-        fields.get("Author") or author or None,
-        lines[head:tail],
-    )
+    title, author = fields.get("Title") or title, fields.get("Author") or author
+    return Book(title or None, author or None, lines[head:tail])
 
 
 # --- notes, credits and the text itself
