@@ -91,7 +91,7 @@ class Docstrings:
     def fingerprints(self, sources: Sequence[Path]) -> list[dict[str, object]]:
         """Return what the documents depend on: the versions of Python and of the packages.
 
-        The standard library, and packages without a version, are identified by file names and sizes.
+        The standard library and packages without a version are identified by file names and sizes.
         """
         owners = metadata.packages_distributions()
         packages = {name: list(group) for name, group in groupby(_select(sources), _package)}

@@ -23,7 +23,7 @@ _CODE = re.compile(
 )
 _UNDERLINE = re.compile(r"([-=~^\"'*+#])\1{2,}")
 _BORDER = re.compile(r"[-=~^+| ]{3,}")
-_CODE_HEADING = re.compile(  # lines that only announce code
+_CODE_LEAD = re.compile(  # lines that only announce code
     r"(?:\S+ ){0,3}\S+:|(?:(?:[Uu]sage|[Cc]ode|[Bb]asic) )?(?:[Ee]xamples?|[Uu]sage)(?: [Uu]sage)?"
 )
 
@@ -124,9 +124,7 @@ def _drop_empty_headings(lines: Sequence[str]) -> list[str]:
             below, removed = -1, False
         elif not bare or _BORDER.fullmatch(bare):
             kept.append("")
-        elif (
-            alone and _CODE_HEADING.fullmatch(bare) and below <= indent and (removed or below == -1)
-        ):
+        elif alone and _CODE_LEAD.fullmatch(bare) and below <= indent and (removed or below == -1):
             continue
         else:
             kept.append(line)

@@ -139,9 +139,8 @@ def _parts_in_order(path: Path, encoding: str, template: Part) -> Iterator[Part]
         decompressed = archive.decompress(raw, path.suffix.lower(), path.name)
         blocks = archive.to_utf8(decompressed, encoding)
         try:
-            for chunk, left_out in archive.cut_after(
-                blocks, _CLOSING, XML_PART_BYTES, MAX_PAGE_BYTES
-            ):
+            chunks = archive.cut_after(blocks, _CLOSING, XML_PART_BYTES, MAX_PAGE_BYTES)
+            for chunk, left_out in chunks:
                 if held:
                     yield held
                 problems = (TOO_LARGE,) * left_out

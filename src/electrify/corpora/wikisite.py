@@ -14,10 +14,8 @@ def words(listing: str, separator: str | None = None) -> frozenset[str]:
     return frozenset(listing.split(separator))
 
 
-FILE_KEYS, CATEGORY_KEYS = (
-    ("6", "-2"),
-    ("14",),
-)  # MediaWiki's numbers of File and Media, and of Category
+# MediaWiki's numbers of File and Media, and of Category.
+FILE_KEYS, CATEGORY_KEYS = ("6", "-2"), ("14",)
 
 # The English names work on every wiki, whatever its language.
 CANONICAL_NAMESPACES = {

@@ -205,7 +205,8 @@ def render_template(fragments: list[str], title: str) -> str:
     name = normal(head)
     if name in _PAGE_NAMES:
         return title
-    if renderer := _RENDERERS.get(name) or (name.startswith("lang-") and _LANGUAGE_NAMED):
+    renderer = _RENDERERS.get(name) or (_LANGUAGE_NAMED if name.startswith("lang-") else None)
+    if renderer:
         shown = renderer(_arguments("".join(fragments).split("|")[1:]))
         return shown if name == "!" else shown.replace("|", "&#124;")
     function, colon, _ = head.partition(":")
