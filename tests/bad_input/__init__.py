@@ -1,4 +1,5 @@
-"""Bad input from the outside: handled and counted, or an error that says what, got and fix.
+"""Bad input is handled and counted, or raises an error with its three lines (what, got, fix).
 
-Never a traceback, a hang, a file outside the output folder, or half an output taken for a whole.
+There is never a traceback, a hang, a file outside the output folder, or an incomplete output that
+is taken for a complete one.
 """

@@ -1,4 +1,4 @@
-"""Runs commands on bad input: each ends soon, leaves no rubbish, and says what, got and fix."""
+"""Run commands on bad input: each ends soon, leaves no temporary files and reports its error."""
 
 import os
 import subprocess
@@ -14,16 +14,16 @@ from tests.conftest import make_documents
 
 @pytest.fixture
 def run(electrify: Run, tmp_path: Path) -> Run:
-    """Runs the command in a folder of its own, where it must end soon and leave no rubbish."""
+    """Run a command in its own folder, where it must end soon and leave no temporary files."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
 
     def run(*arguments: object, **kwargs: object) -> "subprocess.CompletedProcess[str]":
         if arguments[0] in ("corpus", "prepare") and "--workers" not in arguments:
-            arguments = (*arguments, "--workers", 1)  # one starts soonest
+            arguments = (*arguments, "--workers", 1)  # one process starts fastest
         env = {**os.environ, "TMPDIR": str(scratch), **kwargs.pop("env", {})}  # type: ignore[dict-item]
         done = electrify(*arguments, cwd=tmp_path, timeout=60, env=env, **kwargs)
-        assert not list(scratch.iterdir()), "left behind in the folder for temporary files"
+        assert not list(scratch.iterdir()), "temporary files were left behind"
         return done
 
     return run
@@ -31,7 +31,7 @@ def run(electrify: Run, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def refused(run: Run) -> Callable[..., str]:
-    """Runs a command that must fail with a proper error, and returns the error."""
+    """Run a command that must fail with a proper error, and return the error."""
 
     def refused(*arguments: object, code: int = 2, **kwargs: object) -> str:
         error = run(*arguments, code=code, **kwargs).stderr
@@ -44,7 +44,7 @@ def refused(run: Run) -> Callable[..., str]:
 
 @pytest.fixture
 def inputs(tmp_path: Path, docs: Path, vocab: Path) -> dict[str, list[object]]:
-    """One working call of each command that makes a folder, but for --out."""
+    """Valid arguments of each command that makes a folder, except --out."""
     (tmp_path / "a.txt").write_text("\n\n".join(d.text for d in make_documents(400)))
     return {
         "corpus": ["corpus", "text", "a.txt"],
@@ -55,7 +55,7 @@ def inputs(tmp_path: Path, docs: Path, vocab: Path) -> dict[str, list[object]]:
 
 @pytest.fixture(scope="session")
 def shards(docs: Path, vocab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards of the documents, all for training."""
+    """Shards of the documents, all in the training split."""
     folder = tmp_path_factory.mktemp("prepared") / "shards"
     options = [docs, "--tokenizer", vocab, "--validation", 0, "--test", 0, "--out", folder]
     command = [sys.executable, "-m", "electrify", "prepare", *map(str, options), "--workers", "1"]

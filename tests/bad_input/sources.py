@@ -1,4 +1,4 @@
-"""Bad sources, and a look at what was made of them."""
+"""Make bad sources, and check what was built from them."""
 
 import bz2
 import gzip
@@ -46,14 +46,14 @@ def manifest(folder: Path) -> dict:
 
 
 def checked(folder: Path) -> dict:
-    """The manifest of a finished folder, after a look whether it tells the truth."""
+    """Return the manifest of a complete folder after checking it against the files."""
     stated = manifest(folder)
     for file in stated["files"]:
         data = (folder / file["name"]).read_bytes()
         assert (len(data), hashlib.sha256(data).hexdigest()) == (file["bytes"], file["sha256"])
     names = {file["name"] for file in stated["files"]} | {"manifest.json", "settings.toml"}
-    there = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-    assert there == names
+    present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert present == names
     if stated["kind"] == "documents":
         assert len(texts(folder)) == stated["documents"]
     return stated
@@ -69,33 +69,33 @@ def texts(folder: Path) -> list[str]:
 
 
 def counted(stated: dict, *ends: str) -> int:
-    """How often what ends like this was met: what was left out, and what was only noted."""
-    met = [*stated["dropped"].items(), *stated["notes"].items()]
-    return sum(count for reason, count in met if reason.endswith(ends))
+    """Return the count of the reasons, of drops and notes, that end in one of `ends`."""
+    counts = [*stated["dropped"].items(), *stated["notes"].items()]
+    return sum(count for reason, count in counts if reason.endswith(ends))
 
 
-def left_out(stated: dict) -> int:
-    """How many documents were left out."""
+def dropped_count(stated: dict) -> int:
+    """Return the number of dropped documents."""
     return sum(stated["dropped"].values())
 
 
 def accounted(folder: Path) -> int:
     stated = checked(folder)
-    return stated["documents"] + left_out(stated)
+    return stated["documents"] + dropped_count(stated)
 
 
-def tree(folder: Path, but: str = "") -> dict[str, bytes | None]:
-    """Every path below a folder, with its content."""
+def tree(folder: Path, exclude: str = "") -> dict[str, bytes | None]:
+    """Return every path below a folder with its content."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if not but or not name.startswith(but):
+        if not exclude or not name.startswith(exclude):
             found[name] = path.read_bytes() if path.is_file() else None
     return found
 
 
 def same_bytes(one: Path, other: Path) -> bool:
-    """Whether two outputs are the same, but for settings.toml, which may name the folders."""
+    """Return whether two outputs are equal except settings.toml, which may name the folders."""
     first, second = tree(one, "settings.toml"), tree(other, "settings.toml")
     return first == second and "manifest.json" in first
 
@@ -115,7 +115,7 @@ def wiki(*texts: str, head: str = "") -> bytes:
 
 
 def tar(*members: tuple[str, bytes | str, bytes]) -> bytes:
-    """A tar of (name, content, type); the content of a link is where it points to."""
+    """Return a tar of (name, content, type); the content of a link is its target."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
         for name, content, kind in members:
@@ -130,17 +130,17 @@ def tar(*members: tuple[str, bytes | str, bytes]) -> bytes:
     return file.getvalue()
 
 
-def repeated(path: Path, piece: bytes, times: int, before: bytes = b"", after: bytes = b"") -> Path:
+def repeated(path: Path, block: bytes, times: int, before: bytes = b"", after: bytes = b"") -> Path:
     with path.open("wb") as file:
         file.write(before)
         for _ in range(times):
-            file.write(piece)
+            file.write(block)
         file.write(after)
     return path
 
 
-def tree_of_processes(session: int) -> Iterator[tuple[int, int]]:
-    """(process, its peak memory in bytes so far) of everything in a session."""
+def session_processes(session: int) -> Iterator[tuple[int, int]]:
+    """Yield (process id, peak memory in bytes so far) of every process in a session."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if os.getsid(int(folder.name)) == session:
@@ -151,7 +151,7 @@ def tree_of_processes(session: int) -> Iterator[tuple[int, int]]:
 
 
 def run_within(limit: int, folder: Path, *arguments: object, code: int, seconds: int = 60) -> None:
-    """Runs the command; all its processes together must peak below a number of bytes."""
+    """Run a command whose processes together must peak below `limit` bytes of memory."""
     command = [sys.executable, "-m", "electrify", *map(str, arguments)]
     with (folder / "log").open("w+") as log:
         process = subprocess.Popen(
@@ -160,22 +160,22 @@ def run_within(limit: int, folder: Path, *arguments: object, code: int, seconds:
         peaks: dict[int, int] = {}
         end = time.monotonic() + seconds
         while process.poll() is None and time.monotonic() < end:
-            peaks.update(tree_of_processes(process.pid))
+            peaks.update(session_processes(process.pid))
             time.sleep(0.02)
         hung = process.poll() is None
         if hung:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    said = (folder / "log").read_text()
-    assert not hung, f"still running after {seconds} s\n{said}"
-    assert process.returncode == code, said
-    assert "Traceback" not in said
-    assert code == 0 or "\n  fix: " in said
+    output = (folder / "log").read_text()
+    assert not hung, f"still running after {seconds} s\n{output}"
+    assert process.returncode == code, output
+    assert "Traceback" not in output
+    assert code == 0 or "\n  fix: " in output
     assert sum(peaks.values()) < limit, {pid: peak // MB for pid, peak in peaks.items()}
 
 
 def source_of(kind: str) -> tuple[str, bytes]:
-    """A sound source of 300 documents."""
+    """Return the name and bytes of an intact source of 300 documents."""
     lines = [document.text.replace("\n", " ") for document in make_documents(300)]
     if kind == "text":
         return "a.txt", "\n\n".join(lines).encode()

@@ -1,4 +1,4 @@
-"""Archives with evil members, and broken ones."""
+"""Archives with malicious members, and broken archives."""
 
 import io
 import tarfile
@@ -22,7 +22,7 @@ from tests.bad_input.sources import (
 from tests.conftest import make_documents
 
 
-def evil_members(outside: Path) -> list[tuple[str, bytes | str, bytes]]:
+def malicious_members(outside: Path) -> list[tuple[str, bytes | str, bytes]]:
     return [
         ("good.txt", GOOD, tarfile.REGTYPE),
         ("../evil.txt", b"climbs up", tarfile.REGTYPE),
@@ -41,11 +41,11 @@ def evil_members(outside: Path) -> list[tuple[str, bytes | str, bytes]]:
     ]
 
 
-def evil_tars(folder: Path, layer: str) -> str:
-    members = evil_members(folder)
+def malicious_tars(folder: Path, layer: str) -> str:
+    members = malicious_members(folder)
     if layer == "inner":
         (folder / "owt.tar").write_bytes(tar(("a/one.xz", PACK["xz"](tar(*members)), b"0")))
-    else:  # the same as archives in the outer one
+    else:  # the same members as archives inside the outer one
         packed = [
             (name.replace(".txt", ".xz"), c and PACK["xz"](tar(("x.txt", c, b"0"))), kind)
             if isinstance(c, bytes)
@@ -59,7 +59,7 @@ def evil_tars(folder: Path, layer: str) -> str:
 @pytest.mark.parametrize(("layer", "workers"), [("inner", 1), ("outer", 2)])
 def test_evil_tar_members_stay_inside(tmp_path, run, layer, workers):
     (tmp_path / "secret.txt").write_text("The secret.")
-    source = evil_tars(tmp_path, layer)
+    source = malicious_tars(tmp_path, layer)
     before = tree(tmp_path, "docs")
     run("corpus", "openwebtext", source, "--out", "docs", "--workers", workers)
     assert tree(tmp_path, "docs") == before
@@ -68,7 +68,7 @@ def test_evil_tar_members_stay_inside(tmp_path, run, layer, workers):
     assert {GOOD.decode(), ALSO_GOOD.decode()} <= set(found)
     assert "The secret." not in found
     stated = checked(tmp_path / "docs")
-    # six regular files are left; links, devices and pipes (7) never are documents
+    # six regular files remain; the 7 links, devices and pipes never become documents
     assert stated["documents"] + sum(stated["dropped"].values()) >= 6
     assert sum(stated["dropped"].values()) >= 7, stated["dropped"]
 
@@ -103,10 +103,10 @@ def test_broken_zips_are_refused_or_counted(tmp_path, run, refused):
     assert accounted(tmp_path / "flipped") == 2
 
 
-def test_a_cut_archive_in_an_archive_is_counted(tmp_path, run):
-    sound = [document.text for document in make_documents(60)]
-    members = [(f"{n:02}.txt", text.encode(), b"0") for n, text in enumerate(sound)]
-    one, two = (PACK["xz"](tar(*some)) for some in (members[:30], members[30:]))
+def test_a_truncated_archive_in_an_archive_is_counted(tmp_path, run):
+    intact = [document.text for document in make_documents(60)]
+    members = [(f"{n:02}.txt", text.encode(), b"0") for n, text in enumerate(intact)]
+    one, two = (PACK["xz"](tar(*chosen)) for chosen in (members[:30], members[30:]))
     cases = {
         "inner": tar(("a.xz", one[: len(one) // 2], b"0"), ("b.xz", two, b"0")),
         "outer": tar(("a.xz", one, b"0"), ("b.xz", two, b"0"))[: len(one) + 3000],
@@ -114,5 +114,5 @@ def test_a_cut_archive_in_an_archive_is_counted(tmp_path, run):
     for name, data in cases.items():
         (tmp_path / f"{name}.tar").write_bytes(data)
         run("corpus", "openwebtext", f"{name}.tar", "--out", name)
-        assert set(texts(tmp_path / name)) < set(sound)
+        assert set(texts(tmp_path / name)) < set(intact)
         assert counted(checked(tmp_path / name), "truncated") >= 1

@@ -1,4 +1,4 @@
-"""Bytes that are no text, and no bytes at all."""
+"""Bytes that are not text, and empty files."""
 
 import gzip
 
@@ -26,8 +26,8 @@ BYTES = {
 }
 
 
-def test_bad_bytes_spoil_one_document_and_not_its_neighbours(tmp_path, run):
-    """All of the bytes as files of three documents each, in one run."""
+def test_bad_bytes_affect_one_document_and_not_its_neighbours(tmp_path, run):
+    """All kinds of bad bytes, each in a file of three documents, in one run."""
     (tmp_path / "src").mkdir()
     for name, data in BYTES.items():
         (tmp_path / "src" / f"{name}.txt").write_bytes(GOOD + b"\n\n" + data + b"\n\n" + ALSO_GOOD)
@@ -55,7 +55,7 @@ def test_bom_and_line_ends_change_nothing(tmp_path, run):
     assert texts(tmp_path / "docs") == ["one\ntwo", "three"] * len(LINE_ENDS)
 
 
-def test_another_encoding_is_no_traceback(tmp_path, run):
+def test_another_encoding_is_not_a_traceback(tmp_path, run):
     encodings = ["utf-16", "utf-16-le", "utf-32", "latin-1"]
     (tmp_path / "src").mkdir()
     for encoding in encodings:
@@ -65,7 +65,7 @@ def test_another_encoding_is_no_traceback(tmp_path, run):
     assert accounted(tmp_path / "docs") >= len(encodings)
 
 
-NOTHING = {
+EMPTY_SOURCES = {
     ("text", "a.txt"): b"",
     ("text", "blank.txt"): b"\r\n\r\n \n",
     ("text", "a.txt.gz"): gzip.compress(b""),
@@ -74,15 +74,15 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize(("kind", "name"), NOTHING, ids=lambda value: value)
-def test_nothing_in_nothing_out(tmp_path, run, kind, name):
-    """See test_folders_that_hold_no_documents for what can be made of it: nothing."""
-    (tmp_path / name).write_bytes(NOTHING[kind, name])
+@pytest.mark.parametrize(("kind", "name"), EMPTY_SOURCES, ids=lambda value: value)
+def test_empty_sources_give_no_documents(tmp_path, run, kind, name):
+    """test_folders_without_documents shows that later steps refuse such a folder."""
+    (tmp_path / name).write_bytes(EMPTY_SOURCES[kind, name])
     assert "no document" in run("corpus", kind, name, "--out", "docs").stdout
     assert checked(tmp_path / "docs")["documents"] == 0
 
 
-def test_an_empty_file_among_others_is_no_error(tmp_path, run):
+def test_an_empty_file_among_others_is_not_an_error(tmp_path, run):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.txt").write_bytes(b"")
     (tmp_path / "src" / "b.txt").write_bytes(GOOD)

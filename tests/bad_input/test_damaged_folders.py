@@ -1,4 +1,4 @@
-"""Folders of documents and shards that were damaged or mangled."""
+"""Folders of documents and shards that are damaged or have a mangled manifest."""
 
 import json
 import shutil
@@ -61,7 +61,7 @@ def test_damaged_shards(tmp_path, refused, shards, how):
 
 
 def without(stated: dict, *keys: str) -> bytes:
-    """The manifest without one key, somewhere inside."""
+    """Return the manifest without one (nested) key."""
     inner: dict = stated
     for key in keys[:-1]:
         inner = inner[key] if key != "files" else inner["files"][0]
@@ -69,21 +69,21 @@ def without(stated: dict, *keys: str) -> bytes:
     return json.dumps(stated).encode()
 
 
-def manifests(sound: bytes) -> dict[str, tuple[bytes, int]]:
-    """Mangled manifests, and the exit code: 2 where the folder may be the wrong one."""
-    stated = json.loads(sound)
+def manifests(intact: bytes) -> dict[str, tuple[bytes, int]]:
+    """Return mangled manifests and their exit codes: 2 if the folder may be the wrong one."""
+    stated = json.loads(intact)
     outside = {**stated["files"][0], "name": "../../outside"}
     return {
-        "cut": (sound[: len(sound) // 2], 3),
+        "cut": (intact[: len(intact) // 2], 3),
         "not UTF-8": (b"\xff\xfe\0", 3),
         "nested": (b"[" * 100_000, 3),
         "a list": (b"[]", 3),
         "nothing in it": (b"{}", 3),
-        "no documents": (without(json.loads(sound), "documents"), 3),
-        "no files": (without(json.loads(sound), "files"), 3),
-        "no names": (without(json.loads(sound), "files", "name"), 3),
-        "no sizes": (without(json.loads(sound), "files", "bytes"), 3),
-        "no checksums": (without(json.loads(sound), "files", "sha256"), 3),
+        "no documents": (without(json.loads(intact), "documents"), 3),
+        "no files": (without(json.loads(intact), "files"), 3),
+        "no names": (without(json.loads(intact), "files", "name"), 3),
+        "no sizes": (without(json.loads(intact), "files", "bytes"), 3),
+        "no checksums": (without(json.loads(intact), "files", "sha256"), 3),
         "files as numbers": (json.dumps({**stated, "files": [1]}).encode(), 3),
         "sizes as text": (
             json.dumps({**stated, "files": [{**stated["files"][0], "bytes": "x"}]}).encode(),
@@ -94,7 +94,7 @@ def manifests(sound: bytes) -> dict[str, tuple[bytes, int]]:
     }
 
 
-CASES = list(  # their names
+CASES = list(  # the names of the mangled manifests
     manifests(b'{"documents": 1, "files": [{"name": "", "bytes": 0, "sha256": ""}]}')
 )
 
@@ -133,7 +133,7 @@ def test_mangled_entry_of_a_shard(tmp_path, refused, shards, key):
 
 
 def test_documents_and_tokenizers_changed_after_their_manifest(tmp_path, run, refused, docs, vocab):
-    """Files that are sound, but not the ones the manifest lists."""
+    """The files are intact, but not the ones that the manifest lists."""
     shutil.copytree(docs, tmp_path / "docs")
     one, other = (tmp_path / "docs" / f"documents-0000{number}.parquet" for number in (0, 1))
     shutil.copy(one, other)
@@ -151,8 +151,8 @@ def test_documents_and_tokenizers_changed_after_their_manifest(tmp_path, run, re
     assert not (tmp_path / "shards2").exists()
 
 
-def strange_documents(folder: Path, texts: pyarrow.Array) -> Path:
-    """A folder whose manifest is true to its file, but not as `electrify corpus` makes them."""
+def unusual_documents(folder: Path, texts: pyarrow.Array) -> Path:
+    """Make a folder with a correct manifest, but unlike those of `electrify corpus`."""
     name, count = "documents-00000.parquet", len(texts)
     plain = {field: pyarrow.array(["x"] * count) for field in Document._fields}
     folder.mkdir()
@@ -167,8 +167,8 @@ def strange_documents(folder: Path, texts: pyarrow.Array) -> Path:
 
 
 @pytest.mark.parametrize("texts", [pyarrow.array([1, 2]), pyarrow.array(["some text", None])])
-def test_documents_whose_text_is_none(tmp_path, refused, vocab, texts):
-    strange_documents(tmp_path / "docs", texts)
+def test_documents_without_valid_text(tmp_path, refused, vocab, texts):
+    unusual_documents(tmp_path / "docs", texts)
     for command in [
         ("prepare", "docs", "--tokenizer", vocab, "--out", "shards"),
         ("tokenizer", "docs", "--vocab-size", 150, "--out", "tok"),
@@ -180,12 +180,12 @@ def test_documents_whose_text_is_none(tmp_path, refused, vocab, texts):
 def test_documents_that_unpack_to_gigabytes_are_refused_in_little_memory(tmp_path, vocab):
     """2 GB of text: one value of 5 MB, 400 times, stored once."""
     index, values = pyarrow.array([0] * 400, pyarrow.int32()), pyarrow.array(["word " * MB])
-    strange_documents(tmp_path / "docs", pyarrow.DictionaryArray.from_arrays(index, values))
+    unusual_documents(tmp_path / "docs", pyarrow.DictionaryArray.from_arrays(index, values))
     for command in (("show", "docs"), ("prepare", "docs", "--tokenizer", vocab, "--out", "s")):
         run_within(700 * MB, tmp_path, *command, code=3)
 
 
-def test_folders_that_hold_no_documents(tmp_path, run, refused, vocab, shards):
+def test_folders_without_documents(tmp_path, run, refused, vocab, shards):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
     run("tokenizer", "--load", vocab, "--out", "tok")
@@ -207,11 +207,11 @@ def test_show_of_an_empty_split(run, refused, shards):
 
 
 @pytest.mark.parametrize("options", [("--count", 10**9), ("--count", 10**9, "--seed", -1)])
-def test_show_of_more_than_there_is(run, docs, options):
+def test_show_of_more_than_available(run, docs, options):
     run("show", docs, *options)
 
 
-def test_a_reader_that_goes_away_is_no_traceback(docs):
+def test_a_closed_pipe_is_not_a_traceback(docs):
     """`electrify show docs | head -1`"""
     process = subprocess.Popen(
         [sys.executable, "-m", "electrify", "show", str(docs), "--count", "400"],
@@ -230,12 +230,12 @@ def test_a_reader_that_goes_away_is_no_traceback(docs):
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"x = ", b"[reader]\nsplit = 7", b"sources = 1"])
-def test_settings_files_that_are_none(tmp_path, run, content):
+def test_invalid_settings_files(tmp_path, run, content):
     (tmp_path / "settings.toml").write_bytes(content)
     run("corpus", "text", "--config", "settings.toml", "--out", "docs", code=2)
     assert not (tmp_path / "docs").exists()
 
 
-def test_settings_files_that_are_missing(run):
+def test_missing_settings_files(run):
     for name in ("nowhere.toml", ".", "/dev/zero/a"):
         run("corpus", "text", "--config", name, "--out", "docs", code=2)

@@ -1,4 +1,4 @@
-"""Sources and outputs that are odd, missing, changed, full or in use."""
+"""Sources and outputs that are unusual, missing, changed, full or in use."""
 
 import os
 import resource
@@ -15,8 +15,8 @@ from tests.bad_input.sources import ALSO_GOOD, GOOD, same_bytes, source_of, text
 from tests.conftest import make_documents
 
 
-def test_sources_that_are_no_files_are_refused(tmp_path, refused, monkeypatch):
-    """Each within the timeout of `run`: nothing waits for a pipe or reads a device to its end."""
+def test_sources_that_are_not_files_are_refused(tmp_path, refused, monkeypatch):
+    """Each ends within the timeout of `run`: none waits for a pipe or reads a device to its end."""
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "pipe.txt.gz")
     (tmp_path / "loop").symlink_to("loop")
@@ -35,15 +35,15 @@ def test_sources_that_are_no_files_are_refused(tmp_path, refused, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["wikipedia", "gutenberg", "openwebtext", "jsonl", "parquet"])
-def test_every_kind_refuses_what_is_missing_or_empty(tmp_path, refused, kind):
+def test_every_kind_refuses_missing_and_empty_sources(tmp_path, refused, kind):
     (tmp_path / "empty").mkdir()
     for source in ("nowhere", "./empty") if kind == "jsonl" else ("./empty",):
         assert source.lstrip("./") in refused("corpus", kind, source, "--out", "docs")
     assert not (tmp_path / "docs" / "manifest.json").exists()
 
 
-def test_odd_files_in_a_folder(tmp_path, run):
-    """A pipe, loops of links, a folder named like a file, and names that are no UTF-8."""
+def test_unusual_files_in_a_folder(tmp_path, run):
+    """A pipe, circular links, a folder named like a file, and names that are not UTF-8."""
     source = tmp_path / "src"
     (source / "folder.txt").mkdir(parents=True)
     os.mkfifo(source / "pipe.txt")
@@ -59,7 +59,7 @@ def test_odd_files_in_a_folder(tmp_path, run):
     assert sorted(texts(tmp_path / "docs")) == sorted([GOOD.decode(), ALSO_GOOD.decode()])
     assert same_bytes(tmp_path / "docs", tmp_path / "docs2")
     run("show", "docs")
-    # named alone, as source and as output
+    # given by name, as source and as output
     out = os.fsdecode(b"out-\xe9")
     run("corpus", "text", f"src/{odd_name}", "--out", out)
     assert texts(tmp_path / out) == [GOOD.decode()]
@@ -68,9 +68,9 @@ def test_odd_files_in_a_folder(tmp_path, run):
     run("show", out, "--verify")
 
 
-def test_an_error_about_an_odd_name_is_readable(tmp_path, run, refused):
+def test_an_error_about_an_unusual_name_is_readable(tmp_path, run, refused):
     refused("corpus", "text", os.fsdecode(b"caf\xe9.txt"), "--out", "docs")
-    (tmp_path / os.fsdecode(b"caf\xe9.txt.gz")).write_bytes(b"no gzip")
+    (tmp_path / os.fsdecode(b"caf\xe9.txt.gz")).write_bytes(b"not gzip")
     run("corpus", "text", os.fsdecode(b"caf\xe9.txt.gz"), "--out", "docs")
 
 
@@ -104,7 +104,7 @@ COMMANDS = list(OTHER)
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_output_that_is_there_is_left_alone(tmp_path, run, refused, inputs, command):
-    """Made with other settings, with a mangled manifest, or without one: nothing is touched."""
+    """Made with other settings, with a mangled manifest or without one: nothing changes."""
     run(*inputs[command], "--out", "out")
     before = tree(tmp_path / "out")
     refused(*inputs[command], *OTHER[command], "--out", "out")
@@ -129,7 +129,7 @@ def test_a_source_that_changed_is_noticed(tmp_path, run, refused):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_outputs_that_cannot_be(tmp_path, refused, inputs, command):
+def test_invalid_outputs(tmp_path, refused, inputs, command):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine.txt").write_text("mine")
@@ -148,7 +148,7 @@ def test_outputs_that_cannot_be(tmp_path, refused, inputs, command):
 def test_a_full_disk_is_an_error_and_the_same_command_goes_on(
     tmp_path, run, refused, inputs, command
 ):
-    """No file may grow beyond a limit: writing fails as it does on a full disk."""
+    """A limit on the size of files makes writing fail as on a full disk."""
 
     def full(limit: int) -> Callable[[], None]:
         def apply() -> None:
@@ -165,8 +165,10 @@ def test_a_full_disk_is_an_error_and_the_same_command_goes_on(
     assert same_bytes(tmp_path / "out", tmp_path / "clean")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; see the full disk")
-def test_a_folder_that_may_not_be_written(tmp_path, refused, inputs):
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="root may write everywhere; the full disk is tested above"
+)
+def test_a_folder_without_write_permission(tmp_path, refused, inputs):
     (tmp_path / "locked").mkdir(mode=0o555)
     for arguments in inputs.values():
         refused(*arguments, "--out", "locked/out")
@@ -175,7 +177,7 @@ def test_a_folder_that_may_not_be_written(tmp_path, refused, inputs):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_killed_and_run_again_gives_the_same_bytes(tmp_path, run, inputs, docs, command):
-    """Killed at many moments; the workers may outlive their parent for a while."""
+    """Commands are killed twice; the workers may outlive their parent for a while."""
     arguments = inputs[command]
     if command == "corpus":
         (tmp_path / "src").mkdir()
@@ -185,17 +187,17 @@ def test_killed_and_run_again_gives_the_same_bytes(tmp_path, run, inputs, docs, 
         arguments = ["corpus", "text", "src", "--workers", 2]
     if command == "prepare":
         arguments = [*arguments, "--workers", 2]
-    begin = time.monotonic()
+    start = time.monotonic()
     run(*arguments, "--out", "clean")
-    whole = time.monotonic() - begin
-    for part in (0.6, 0.9):
+    duration = time.monotonic() - start
+    for fraction in (0.6, 0.9):
         process = subprocess.Popen(
             [sys.executable, "-m", "electrify", *map(str, arguments), "--out", "out"],
             cwd=tmp_path,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        time.sleep(part * whole)
+        time.sleep(fraction * duration)
         process.kill()
         process.wait()
         if (tmp_path / "out" / "manifest.json").exists():

@@ -1,4 +1,4 @@
-"""JSON lines and Parquet files of other shapes."""
+"""JSON lines and Parquet files with unexpected content."""
 
 import io
 import json
@@ -24,14 +24,14 @@ LINES = {
     "list as text": b'{"text": ["x"]}',
     "empty text": b'{"text": ""}',
     "invalid UTF-8": b'{"text": "a \xff b"}',
-    "half a pair": b'{"text": "a \\ud800 b"}',
+    "lone surrogate": b'{"text": "a \\ud800 b"}',
     "NUL": b'{"text": "a \\u0000 b"}',
     "a raw NUL": b'{"text": "a \0 b"}',
     "a huge number": b'{"id": ' + b"9" * 10_000 + b', "text": "x"}',
     "a huge float": b'{"id": 1e999, "text": "x"}',
     "not a number": b'{"id": NaN, "text": "x"}',
     "odd id": b'{"id": {"a": [1]}, "text": "x"}',
-    "half a pair as id": b'{"id": "\\udfff", "title": "\\ud800", "text": "x"}',
+    "lone surrogate as id": b'{"id": "\\udfff", "title": "\\ud800", "text": "x"}',
     "odd title": b'{"title": [1, 2], "text": "x"}',
     "the same field twice": b'{"text": 1, "text": "x"}',
     "two objects": b'{"text": "x"} {"text": "y"}',
@@ -89,10 +89,12 @@ def test_two_columns_of_one_name_are_refused(tmp_path, refused):
     column = pyarrow.array([GOOD.decode()])
     table = pyarrow.Table.from_arrays([column, column], names=["text", "text"])
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
-    assert "several columns 'text'" in refused("corpus", "parquet", "a.parquet", "--out", "docs")
+    assert "several columns named 'text'" in refused(
+        "corpus", "parquet", "a.parquet", "--out", "docs"
+    )
 
 
-def test_parquet_that_is_none_is_refused(tmp_path, refused):
+def test_invalid_parquet_is_refused(tmp_path, refused):
     file = io.BytesIO()
     column = [document.text for document in make_documents(100)]
     pyarrow.parquet.write_table(pyarrow.table({"text": column}), file)

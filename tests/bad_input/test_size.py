@@ -1,4 +1,4 @@
-"""Huge documents, bombs and columns: handled in little memory."""
+"""Huge documents, decompression bombs and huge columns are handled in little memory."""
 
 import json
 import tarfile
@@ -25,7 +25,7 @@ from tests.bad_input.sources import (
 
 
 def around(before: bytes, after: bytes) -> tuple[bytes, bytes]:
-    """What goes before and after a huge text in a file of three lines of JSON."""
+    """Return the bytes before and after a huge text in a file of three JSON lines."""
     good, last = (json.dumps({"text": text.decode()}).encode() for text in (GOOD, ALSO_GOOD))
     return good + b"\n" + before, after + b"\n" + last
 
@@ -71,9 +71,9 @@ def long_cell_parquet(folder: Path) -> str:
     return "a.parquet"
 
 
-def bomb(packing: str, before: bytes, after: bytes) -> bytes:
-    """Hundreds of megabytes out of a few kilobytes: packed pieces in a row are one stream."""
-    pack = PACK[packing]
+def bomb(compression: str, before: bytes, after: bytes) -> bytes:
+    """Return a few kilobytes that decompress to hundreds of megabytes, as concatenated streams."""
+    pack = PACK[compression]
     return pack(before) + pack(b"a" * 10 * MB) * 50 + pack(after)
 
 

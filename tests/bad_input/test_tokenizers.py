@@ -1,4 +1,4 @@
-"""Tokenizers that are none, and settings out of range."""
+"""Invalid tokenizers, and settings out of range."""
 
 import json
 
@@ -29,14 +29,14 @@ VOCABULARIES = {
 
 
 @pytest.mark.parametrize("name", VOCABULARIES)
-def test_vocabularies_that_are_none(tmp_path, refused, docs, name):
+def test_invalid_vocabularies(tmp_path, refused, docs, name):
     (tmp_path / "vocab.txt").write_bytes(VOCABULARIES[name])
     refused("prepare", docs, "--tokenizer", "vocab.txt", "--out", "shards")
     assert not (tmp_path / "shards").exists()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff", b'{"version": "1.0", "model": {}}'])
-def test_tokenizer_folders_that_are_none(tmp_path, refused, content):
+def test_invalid_tokenizer_folders(tmp_path, refused, content):
     (tmp_path / "tok").mkdir()
     if content is not None:
         (tmp_path / "tok" / "tokenizer.json").write_bytes(content)
@@ -66,7 +66,7 @@ def no_unknown(description: dict) -> None:
 
 
 @pytest.mark.parametrize("edit", [unparseable, large_ids, equal_ids, no_unknown])
-def test_tokenizers_that_cannot_work(tmp_path, refused, docs, vocab, edit):
+def test_unusable_tokenizers(tmp_path, refused, docs, vocab, edit):
     description = json.loads(tokenizer.load_tokenizer(vocab).backend.to_str())
     edit(description)
     (tmp_path / "tok").mkdir()
@@ -106,11 +106,11 @@ def test_vocabulary_sizes_out_of_range(tmp_path, run, docs, size):
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_a_text_that_yields_fewer_tokens_than_asked(tmp_path, run, docs, vocab, kind):
-    """The tokenizer says how many it has, and works."""
-    said = run("tokenizer", docs, "--kind", kind, "--vocab-size", 60_000, "--out", "tok").stdout
+def test_a_text_that_yields_fewer_tokens_than_requested(tmp_path, run, docs, vocab, kind):
+    """The tokenizer works, and its actual size is reported."""
+    output = run("tokenizer", docs, "--kind", kind, "--vocab-size", 60_000, "--out", "tok").stdout
     tokens = json.loads((tmp_path / "tok" / "tokenizer.json").read_text())["model"]["vocab"]
     assert 5 < len(tokens) < 60_000
-    assert f"{len(tokens):,}" in said or str(len(tokens)) in said
+    assert f"{len(tokens):,}" in output or str(len(tokens)) in output
     run("prepare", docs, "--tokenizer", "tok", "--out", "shards")
     checked(tmp_path / "shards")

@@ -1,4 +1,4 @@
-"""Wikipedia dumps that are cut, hostile, or no dumps."""
+"""Wikipedia dumps that are truncated, hostile, or not dumps."""
 
 from itertools import pairwise
 
@@ -7,8 +7,8 @@ import pytest
 from tests.bad_input.sources import ALSO_GOOD, GOOD, accounted, texts, wiki
 
 
-def test_unbalanced_wikitext_ends_soon(tmp_path, run):
-    """100,000 times each opening, alone and before prose, in one dump."""
+def test_unbalanced_wikitext_is_read_quickly(tmp_path, run):
+    """Each piece of markup 100,000 times before prose, in one dump."""
     marks = ["{{", "[[", "{|", "{{{", "[http://a ", "'''", "&lt;ref&gt;", "&lt;!--", "&lt;math&gt;"]
     marks += ["}}", "]]", "|}", "&lt;/ref&gt;", "-->".replace(">", "&gt;"), "==", "&amp;", "[[a|"]
     marks += ["{{a|", "&lt;", "__", "\n*", "\n{|\n|", "&lt;nowiki&gt;", "[[File:a|", "~~~~", "\n="]
@@ -34,7 +34,7 @@ DOCTYPES = {
 
 @pytest.mark.parametrize("name", DOCTYPES)
 def test_a_doctype_brings_nothing_in(tmp_path, refused, name):
-    """No dump has one, so the whole file is doubtful."""
+    """No dump has one, and its entities must not be expanded."""
     secret = tmp_path / "secret"
     secret.write_text("The secret.")
     head, entity = DOCTYPES[name]
@@ -55,24 +55,24 @@ def test_a_doctype_brings_nothing_in(tmp_path, refused, name):
     ],
     ids=["text", "HTML", "tags"],
 )
-def test_what_is_no_dump_is_refused(tmp_path, refused, data):
+def test_a_file_that_is_not_a_dump_is_refused(tmp_path, refused, data):
     (tmp_path / "a.xml").write_bytes(data)
     refused("corpus", "wikipedia", "a.xml", "--out", "docs")
     assert not (tmp_path / "docs" / "manifest.json").exists()
 
 
-def test_broken_pages_are_counted_or_mended(tmp_path, run):
-    sound = wiki(GOOD.decode(), "@", ALSO_GOOD.decode())
+def test_broken_pages_are_counted_or_repaired(tmp_path, run):
+    intact = wiki(GOOD.decode(), "@", ALSO_GOOD.decode())
     cases = {
-        "control": sound.replace(b"@", b"a bad \x01 character"),
-        "NUL": sound.replace(b"@", b"a bad \0 character"),
-        "not UTF-8": sound.replace(b"@", b"a \xff\xfe"),
-        "entity": sound.replace(b"@", b"&undefined; &#0; &#xd800; &#99999999999; &"),
-        "no end": sound.replace(b"@</text></revision>", b"@"),
-        "no text": sound.replace(b'<text xml:space="preserve">@</text>', b""),
-        "no title": sound.replace(b"<title>Page 2</title>", b""),
-        "no id": sound.replace(b"<id>2</id>", b""),
-        "tags": sound.replace(b"@", b"<b><page><i></text>"),
+        "control": intact.replace(b"@", b"a bad \x01 character"),
+        "NUL": intact.replace(b"@", b"a bad \0 character"),
+        "not UTF-8": intact.replace(b"@", b"a \xff\xfe"),
+        "entity": intact.replace(b"@", b"&undefined; &#0; &#xd800; &#99999999999; &"),
+        "no end": intact.replace(b"@</text></revision>", b"@"),
+        "no text": intact.replace(b'<text xml:space="preserve">@</text>', b""),
+        "no title": intact.replace(b"<title>Page 2</title>", b""),
+        "no id": intact.replace(b"<id>2</id>", b""),
+        "tags": intact.replace(b"@", b"<b><page><i></text>"),
     }
     (tmp_path / "src").mkdir()
     for name, data in cases.items():

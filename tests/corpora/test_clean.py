@@ -8,7 +8,7 @@ from electrify.corpora import clean
 from electrify.corpora.clean import (
     Filters,
     reason_to_drop,
-    repaired,
+    repair_unicode,
     tidy,
 )
 from electrify.corpora.troubles import NOTE, REPAIRED
@@ -30,10 +30,10 @@ def test_tidy(text, tidied):
     assert tidy(tidied) == tidied
 
 
-def test_tidy_takes_no_longer_for_strange_texts():
+def test_tidy_is_fast_for_unusual_texts():
     start = time.perf_counter()
-    for strange in (" " * 3_000_000 + "x", "\n" * 3_000_000 + "x", (" " * 10_000 + "x") * 300):
-        assert tidy(strange).endswith("x")
+    for text in (" " * 3_000_000 + "x", "\n" * 3_000_000 + "x", (" " * 10_000 + "x") * 300):
+        assert tidy(text).endswith("x")
     assert time.perf_counter() - start < 5
 
 
@@ -56,35 +56,35 @@ def test_reason_to_drop(text, filters, reason):
     assert reason_to_drop(text, filters) == reason
 
 
-def test_impossible_filters_are_refused():
-    for wrong, option in (
-        ({"min_letters": 2.0}, "--min-letters"),
+def test_invalid_filters_are_refused():
+    for invalid, option in (
+        ({"min_letters": 2.0}, "--min-letters must be between 0 and 1"),
         ({"min_chars": 9, "max_chars": 8}, "--min-chars"),
-        ({"limit": 0}, "--limit"),
+        ({"limit": 0}, "--limit must be at least 1"),
         ({"max_chars": 10_000_001}, "--max-chars is too large"),
     ):
         with pytest.raises(UserError, match=option):
-            Filters(**wrong)
+            Filters(**invalid)
 
 
-def test_repair_undoes_mojibake_and_leaves_the_rest():
+def test_repair_fixes_mojibake_and_leaves_the_rest():
     import ftfy  # noqa: F401
 
-    assert repaired("cafÃ© “fine”\nplain") == "café “fine”\nplain"
+    assert repair_unicode("cafÃ© “fine”\nplain") == "café “fine”\nplain"
 
 
 def test_repair_without_ftfy_names_the_extra(monkeypatch):
     clean._ftfy_line.cache_clear()
     monkeypatch.setitem(sys.modules, "ftfy", None)
     with pytest.raises(UserError, match="electrify\\[data\\]"):
-        repaired("é")
+        repair_unicode("é")
     clean._ftfy_line.cache_clear()
 
 
-def test_bytes_and_surrogates_that_are_no_text_are_repaired_and_counted():
+def test_invalid_bytes_and_surrogates_are_repaired_and_counted():
     tally = Counter()
     assert clean.decode_utf8(b"a\xffb", tally) == "a\ufffdb"
-    assert clean.storable("a\ud800b", tally) == "a\ufffdb"
-    assert clean.storable("fine", tally) == "fine"
+    assert clean.replace_surrogates("a\ud800b", tally) == "a\ufffdb"
+    assert clean.replace_surrogates("fine", tally) == "fine"
     assert tally == {REPAIRED: 2}
     assert REPAIRED.startswith(NOTE)

@@ -1,4 +1,4 @@
-"""The engine that every kind of corpus goes through."""
+"""The steps that every kind of corpus goes through."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ Text = settings_type("text")
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A folder of 60 files of blank-line separated documents, with repeats."""
+    """A folder of 60 files of documents separated by blank lines, with duplicates."""
     folder = tmp_path / "source"
     folder.mkdir()
     documents = make_documents(900)
@@ -43,7 +43,7 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(archive.group, "__defaults__", (20_000,))
 
 
-def made(source: Path, out: Path, workers: str = "1", **filters: object) -> dict:
+def build_corpus(source: Path, out: Path, workers: str = "1", **filters: object) -> dict:
     settings = Text(sources=(str(source),), out=out, filters=Filters(**filters), workers=workers)
     return corpus(settings)
 
@@ -59,7 +59,7 @@ def texts(folder: Path) -> list[str]:
 
 
 def test_documents_and_manifest(source, tmp_path):
-    manifest = made(source, tmp_path / "docs")
+    manifest = build_corpus(source, tmp_path / "docs")
     assert manifest["documents"] == 900 == len(texts(tmp_path / "docs"))
     assert len(manifest["files"]) > 4
     assert verify(tmp_path / "docs", manifest) == []
@@ -81,50 +81,50 @@ def test_documents_and_manifest(source, tmp_path):
     "filters", [{}, {"dedup": True}, {"limit": 100}, {"dedup": True, "limit": 333}]
 )
 def test_any_number_of_workers_gives_the_same_bytes(source, tmp_path, filters):
-    made(source, tmp_path / "one", **filters)
-    made(source, tmp_path / "three", workers="3", **filters)
+    build_corpus(source, tmp_path / "one", **filters)
+    build_corpus(source, tmp_path / "three", workers="3", **filters)
     assert digests(tmp_path / "one") == digests(tmp_path / "three")
 
 
 def test_dedup_keeps_the_first_of_each_text_and_counts_the_others(source, tmp_path):
-    made(source, tmp_path / "all")
-    manifest = made(source, tmp_path / "unique", dedup=True)
+    build_corpus(source, tmp_path / "all")
+    manifest = build_corpus(source, tmp_path / "unique", dedup=True)
     everything = texts(tmp_path / "all")
     assert texts(tmp_path / "unique") == list(dict.fromkeys(everything))
     assert manifest["dropped"]["duplicate"] == len(everything) - manifest["documents"]
 
 
 def test_limit_gives_the_first_documents(source, tmp_path):
-    made(source, tmp_path / "all")
-    made(source, tmp_path / "some", limit=123)
-    assert texts(tmp_path / "some") == texts(tmp_path / "all")[:123]
-    made(source, tmp_path / "unique", limit=200, dedup=True)
+    build_corpus(source, tmp_path / "all")
+    build_corpus(source, tmp_path / "limited", limit=123)
+    assert texts(tmp_path / "limited") == texts(tmp_path / "all")[:123]
+    build_corpus(source, tmp_path / "unique", limit=200, dedup=True)
     assert texts(tmp_path / "unique") == list(dict.fromkeys(texts(tmp_path / "all")))[:200]
 
 
 def test_first_occurrences_in_several_passes(tmp_path, monkeypatch):
-    monkeypatch.setattr("electrify.corpora.duplicates.KEYS_AT_ONCE", 7)
+    monkeypatch.setattr("electrify.corpora.duplicates.KEYS_PER_PASS", 7)
     rng = Random(0)
     words = [[f"{rng.randrange(60)}" for _ in range(20)] for _ in range(6)]
     files = []
-    for number, some in enumerate(words):
+    for number, file_words in enumerate(words):
         files.append(tmp_path / f"{number}.keys")
-        files[-1].write_bytes(b"".join(map(text_key, some)))
+        files[-1].write_bytes(b"".join(map(text_key, file_words)))
         assert files[-1].stat().st_size == 20 * KEY.itemsize
     kept = [
         word
-        for some, keep in zip(words, first_occurrences(files), strict=True)
-        for word, yes in zip(some, keep, strict=True)
-        if yes
+        for file_words, keep in zip(words, first_occurrences(files), strict=True)
+        for word, is_first in zip(file_words, keep, strict=True)
+        if is_first
     ]
-    assert kept == list(dict.fromkeys(word for some in words for word in some))
+    assert kept == list(dict.fromkeys(word for file_words in words for word in file_words))
 
 
 def test_each_drop_is_counted_by_reason(tmp_path):
     (tmp_path / "a.txt").write_text(
         "tiny\n\nlong enough to stay here\n\n1234 5678 9012 3456 7890\n\nsame\nsame\nsame\nsame\nsame\n"
     )
-    manifest = made(
+    manifest = build_corpus(
         tmp_path / "a.txt", tmp_path / "o", min_chars=10, min_letters=0.5, max_repeated_lines=0.5
     )
     assert manifest["documents"] == 1
@@ -134,8 +134,8 @@ def test_each_drop_is_counted_by_reason(tmp_path):
 SMALL_PARTS = "from electrify.corpora import archive; archive.group.__defaults__ = (20_000,)"
 
 
-def started(warm: Nursery, source: Path, out: Path, workers: int) -> int:
-    """Start the build of a child that is at work; returns its pid."""
+def start_build(warm: Nursery, source: Path, out: Path, workers: int) -> int:
+    """Start a build in a child process, wait until it works, and return its pid."""
     command = ("corpus", "text", source, "--dedup", "--workers", workers, "--out", out)
     pid = warm.start(*command, log=out.with_suffix(".log"), before=SMALL_PARTS)
     while warm.running() and not (out / ".parts/read").exists():
@@ -144,24 +144,24 @@ def started(warm: Nursery, source: Path, out: Path, workers: int) -> int:
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(source, tmp_path, warm):
-    made(source, tmp_path / "whole", dedup=True)
+    build_corpus(source, tmp_path / "complete", dedup=True)
     out = tmp_path / "killed"
     rng = Random(5)
     kills, code = 0, -signal.SIGKILL
     while code == -signal.SIGKILL:
-        pid = started(warm, source, out, 1)
+        pid = start_build(warm, source, out, 1)
         if kills < 15 and warm.running(rng.uniform(0.0, 0.1)):
             os.kill(pid, signal.SIGKILL)
         code = warm.wait()
         kills += code == -signal.SIGKILL
     assert code == 0
     assert kills >= 3
-    assert digests(out) == digests(tmp_path / "whole")
+    assert digests(out) == digests(tmp_path / "complete")
     assert not (out / ".parts").exists()
 
 
-def of_group(group: int) -> list[str]:
-    """The processes of a group that run."""
+def processes_in(group: int) -> list[str]:
+    """Return the running processes of a process group."""
     found = subprocess.run(["ps", "-eo", "pgid,stat,pid"], capture_output=True, text=True).stdout
     rows = [line.split() for line in found.splitlines()]
     return [pid for pgid, state, pid in rows if pgid == str(group) and state[0] != "Z"]
@@ -169,32 +169,32 @@ def of_group(group: int) -> list[str]:
 
 def test_workers_do_not_outlive_a_parent_that_is_killed(source, tmp_path, warm):
     out = tmp_path / "o"
-    pid = started(warm, source, out, 2)
-    while len(of_group(pid)) < 3:
+    pid = start_build(warm, source, out, 2)
+    while len(processes_in(pid)) < 3:
         assert warm.running(0.01)
     os.kill(pid, signal.SIGKILL)
     assert warm.wait() == -signal.SIGKILL
     deadline = time.monotonic() + 20
-    while of_group(pid) and time.monotonic() < deadline:
+    while processes_in(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not of_group(pid)
-    made(source, out, dedup=True)
+    assert not processes_in(pid)
+    build_corpus(source, out, dedup=True)
 
 
 def test_another_source_or_another_filter_is_refused(source, tmp_path):
     out = tmp_path / "docs"
-    made(source, out)
+    build_corpus(source, out)
     before = digests(out)
     with pytest.raises(UserError, match="other settings, other input") as error:
-        made(source, out, min_chars=5)
+        build_corpus(source, out, min_chars=5)
     assert "settings.filters.min_chars: 1 there, 5 here" in str(error.value)
     (source / "00.txt").write_text("changed")
     with pytest.raises(UserError, match="other settings, other input"):
-        made(source, out)
+        build_corpus(source, out)
     assert digests(out) == before
 
 
-def test_nothing_kept_is_said(tmp_path, capsys):
+def test_an_empty_result_is_reported(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("x\n")
     assert (
         main(
@@ -227,24 +227,24 @@ def test_documents_survive_parquet_unchanged(tmp_path):
 def test_a_flipped_bit_anywhere_never_changes_a_document(tmp_path):
     folder = write_documents(tmp_path / "docs", make_documents(8))
     path = folder / "documents-00000.parquet"
-    whole, documents = path.read_bytes(), list(read_parquet(row_groups(folder)))
-    seen = 0
-    for place in range(0, len(whole), 5):
-        broken = bytearray(whole)
-        broken[place] ^= 1 << place % 8
+    intact, documents = path.read_bytes(), list(read_parquet(row_groups(folder)))
+    detected = 0
+    for position in range(0, len(intact), 5):
+        broken = bytearray(intact)
+        broken[position] ^= 1 << position % 8
         path.write_bytes(broken)
         try:
             assert list(read_parquet(row_groups(folder))) == documents
         except DamagedError:
-            seen += 1
-    assert seen > len(whole) / 5 / 4
+            detected += 1
+    assert detected > len(intact) / 5 / 4
 
 
 def test_a_refused_source_leaves_no_trace(tmp_path, electrify):
     (tmp_path / "source").mkdir()
     electrify("corpus", "text", tmp_path / "source", "--out", tmp_path / "docs", code=2)
     assert not (tmp_path / "docs").exists()
-    (tmp_path / "source/a.txt").write_text("now there is some\n")
+    (tmp_path / "source/a.txt").write_text("now there is text\n")
     electrify("corpus", "text", tmp_path / "source", "--out", tmp_path / "docs")
 
 
@@ -254,23 +254,23 @@ def test_parts_of_two_versions_are_never_mixed(source, tmp_path, monkeypatch):
 
     original, calls = module._read, []
 
-    def stops(*arguments):
+    def interrupted(*arguments):
         calls.append(1)
         if len(calls) > 3:
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(module, "_read", stops)
+    monkeypatch.setattr(module, "_read", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        made(source, tmp_path / "docs")
+        build_corpus(source, tmp_path / "docs")
     monkeypatch.setattr(module, "_read", original)
     monkeypatch.setattr(build, "__version__", "9.9")
     with pytest.raises(UserError, match=r"made_with\.electrify: .* there, 9\.9 here"):
-        made(source, tmp_path / "docs")
+        build_corpus(source, tmp_path / "docs")
 
 
 def test_a_damaged_parquet_file_is_a_damaged_error(source, tmp_path, electrify):
-    made(source, tmp_path / "docs")
+    build_corpus(source, tmp_path / "docs")
     path = tmp_path / "docs/documents-00000.parquet"
     path.write_bytes(path.read_bytes()[:-100])
     assert "is damaged" in electrify("show", tmp_path / "docs", code=3).stderr

@@ -47,7 +47,7 @@ if True:
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """A library folder of our own in place of the interpreter's."""
+    """A library folder that replaces that of the interpreter."""
     monkeypatch.setattr(docstrings.sysconfig, "get_path", lambda name: str(tmp_path / name))
     package = tmp_path / "purelib" / "shapes"
     for folder in ("tests", "_vendor/other", "sub"):
@@ -98,7 +98,7 @@ def test_docstrings_are_found_without_importing(library):
     }
 
 
-def test_packages_can_be_chosen_and_a_wrong_name_gets_a_near_one(library):
+def test_packages_can_be_selected_and_a_wrong_name_gets_a_suggestion(library):
     assert {document.label for document in read("alone")[0]} == {"alone"}
     (library / "stdlib" / "_shape.py").write_text("'''x'''")
     with pytest.raises(UserError, match="did you mean 'shapes'") as error:
@@ -108,14 +108,14 @@ def test_packages_can_be_chosen_and_a_wrong_name_gets_a_near_one(library):
         read("zzzz")
 
 
-def test_large_packages_are_cut_and_shares_rise_to_the_end(library, monkeypatch):
-    whole = read()[0]
+def test_large_packages_are_split_and_fractions_rise_to_the_end(library, monkeypatch):
+    expected = read()[0]
     monkeypatch.setattr(archive.group, "__defaults__", (1,))
     parts = list(Docstrings().parts([]))
     assert len(parts) > 5
-    assert parts[-1].share == 1
-    assert [part.share for part in parts] == sorted(part.share for part in parts)
-    assert read()[0] == whole
+    assert parts[-1].fraction == 1
+    assert [part.fraction for part in parts] == sorted(part.fraction for part in parts)
+    assert read()[0] == expected
 
 
 CASES = [
@@ -155,7 +155,7 @@ def _parsed(node, name=""):
             yield from _parsed(child, f"{name}.{getattr(child, 'name', None) or ''}".strip("."))
 
 
-def test_code_and_the_headings_over_it_can_go():
+def test_code_and_the_headings_above_it_are_dropped():
     text = """Add two numbers.
 
 Example:
@@ -246,7 +246,7 @@ References
 [1] A book."""
 
 
-def test_markup_code_and_hard_lines_are_taken_off():
+def test_markup_code_and_wrapped_lines_are_removed():
     assert prose(REST) == PLAIN
 
 
@@ -259,7 +259,7 @@ def test_this_interpreter_has_text_and_the_order_is_fixed():
     assert any(document.id == "pydoc_data.topics:assignment" for document in documents)
 
 
-def test_the_fingerprints_say_what_the_text_depends_on(library, monkeypatch):
+def test_the_fingerprints_record_what_the_text_depends_on(library, monkeypatch):
     owners = {"shapes": ["b-shapes", "a-shapes", "a-shapes"]}
     monkeypatch.setattr(docstrings.metadata, "packages_distributions", lambda: owners)
     monkeypatch.setattr(docstrings.metadata, "version", {"a-shapes": "1", "b-shapes": "2"}.get)

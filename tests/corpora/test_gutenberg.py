@@ -91,13 +91,13 @@ def read(*sources):
     tally: Counter[str] = Counter()
     documents = []
     for part in Gutenberg().parts(sources):
-        tally.update(part.troubles)
+        tally.update(part.problems)
         documents += Gutenberg().documents(part, tally)
     assert len({document.id for document in documents}) == len(documents)
     return documents, dict(tally)
 
 
-def test_header_licence_credits_and_hard_lines_are_taken_off(tmp_path):
+def test_header_licence_credits_and_wrapped_lines_are_removed(tmp_path):
     (tmp_path / "12345.txt").write_text(NEW)
     (document,), tally = read(tmp_path)
     assert document.text == BODY
@@ -127,7 +127,7 @@ def test_header_licence_credits_and_hard_lines_are_taken_off(tmp_path):
 )
 def test_markers(start, end):
     text = f"The Project Gutenberg Etext\nlegal\n{start}\n\nThe story.\n\n{end}\nlegal\n"
-    assert gutenberg.body(open_book(text, "x.txt").lines) == "The story."
+    assert gutenberg.book_body(open_book(text, "x.txt").lines) == "The story."
 
 
 def test_the_old_small_print_and_the_name_of_the_file(tmp_path):
@@ -137,7 +137,7 @@ def test_the_old_small_print_and_the_name_of_the_file(tmp_path):
     assert (document.title, document.label) == ("An Old Book", "Bob Writer")
 
 
-def test_a_book_without_any_header_is_kept_whole(tmp_path):
+def test_a_book_without_any_header_is_kept_completely(tmp_path):
     (tmp_path / "Ann___X.txt").write_text("One.\n\nTwo.\n")
     assert read(tmp_path)[0][0].text == "One.\nTwo."
 
@@ -189,22 +189,22 @@ def test_books_are_read_out_of_a_zip_and_its_names_are_only_names(tmp_path, monk
     assert (documents[1].title, documents[1].label) == ("Two", "Bob")
     assert tally == {"not a .txt file": 1, "empty file": 1}
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["Gutenberg.zip", "in"]
-    monkeypatch.setattr(gutenberg, "LIMIT", 100)
+    monkeypatch.setattr(gutenberg, "MAX_DOCUMENT_BYTES", 100)
     assert read(path)[1]["document too large"] == 2
 
 
-def test_shares_rise_to_the_end(tmp_path):
+def test_fractions_rise_to_the_end(tmp_path):
     _zip(
         tmp_path / "a.zip",
         [(f"{n}.txt", "word " * 1_000_000) for n in range(6)],
         zipfile.ZIP_STORED,
     )
     (tmp_path / "b.txt").write_text("word " * 3_000_000)
-    shares = [part.share for part in Gutenberg().parts([tmp_path])]
-    assert len(shares) == 3
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < 0.6
-    assert shares[-1] == 1
+    fractions = [part.fraction for part in Gutenberg().parts([tmp_path])]
+    assert len(fractions) == 3
+    assert fractions == sorted(fractions)
+    assert 0 < fractions[0] < 0.6
+    assert fractions[-1] == 1
 
 
 def test_a_zip_bomb_is_refused_with_its_ratio(tmp_path):
@@ -214,17 +214,17 @@ def test_a_zip_bomb_is_refused_with_its_ratio(tmp_path):
         read(path)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
-def test_a_cut_zip_is_refused(tmp_path, share):
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.9, 0.999])
+def test_a_truncated_zip_is_refused(tmp_path, fraction):
     path = tmp_path / "a.zip"
     _zip(path, [(f"{n}.txt", NEW) for n in range(5)])
     data = path.read_bytes()
-    path.write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(UserError, match="not a whole zip"):
+    path.write_bytes(data[: int(len(data) * fraction)])
+    with pytest.raises(UserError, match="not a complete zip"):
         read(path)
 
 
-def test_damaged_encrypted_and_oddly_packed_members_are_counted(tmp_path):
+def test_damaged_encrypted_and_unusually_compressed_members_are_counted(tmp_path):
     path = tmp_path / "a.zip"
     _zip(path, [("a.txt", NEW), ("b.txt", "Fine.")], zipfile.ZIP_STORED)
     data = bytearray(path.read_bytes())
@@ -242,17 +242,17 @@ def test_damaged_encrypted_and_oddly_packed_members_are_counted(tmp_path):
     assert read(path) == ([], {"encrypted": 1})
 
 
-def test_packed_books_empty_ones_and_cut_ones(tmp_path):
-    packed = gzip.compress(NEW.encode())
-    (tmp_path / "a.txt.gz").write_bytes(packed)
-    (tmp_path / "b.txt.gz").write_bytes(packed[:-200])
+def test_compressed_empty_and_truncated_books(tmp_path):
+    compressed = gzip.compress(NEW.encode())
+    (tmp_path / "a.txt.gz").write_bytes(compressed)
+    (tmp_path / "b.txt.gz").write_bytes(compressed[:-200])
     (tmp_path / "c.txt").write_bytes(b"")
     documents, tally = read(tmp_path)
     assert [document.text for document in documents] == [BODY]
     assert tally == {TRUNCATED: 1, CUT: 1, "empty file": 1}
 
 
-def test_a_million_short_lines_take_no_long_time(tmp_path):
+def test_many_short_lines_are_read_quickly(tmp_path):
     out = io.StringIO()
     out.writelines(f"word{n % 97}\n" for n in range(300_000))
     (tmp_path / "a.txt").write_text(out.getvalue())

@@ -15,7 +15,7 @@ from electrify.errors import UserError
 
 
 @pytest.fixture(autouse=True)
-def _nothing_resolved():
+def _clear_resolved_datasets():
     hub._remote.cache_clear()
 
 
@@ -47,57 +47,57 @@ def test_rows_become_documents(tmp_path):
 def test_parts_are_row_groups_and_rows_keep_their_numbers(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet", rows=10, text=[f"text {n}" for n in range(95)])
     write(tmp_path / "b.parquet", rows=10, text=["b"] * 5)
-    whole, _ = read(Parquet(), tmp_path)
-    monkeypatch.setattr(hub, "PART", 10_000)
-    shares = [part.share for part in Parquet().parts([tmp_path])]
-    assert len(shares) > 3
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < 0.5
-    assert shares[-1] == 1
-    cut, _ = read(Parquet(), tmp_path)
-    assert cut == whole
-    assert whole[94].id == "a.parquet:95"
-    assert whole[95].id == "b.parquet:1"
+    expected, _ = read(Parquet(), tmp_path)
+    monkeypatch.setattr(hub, "PART_BYTES", 10_000)
+    fractions = [part.fraction for part in Parquet().parts([tmp_path])]
+    assert len(fractions) > 3
+    assert fractions == sorted(fractions)
+    assert 0 < fractions[0] < 0.5
+    assert fractions[-1] == 1
+    split, _ = read(Parquet(), tmp_path)
+    assert split == expected
+    assert expected[94].id == "a.parquet:95"
+    assert expected[95].id == "b.parquet:1"
 
 
-CODED = pa.dictionary(pa.int32(), pa.string())
+DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.string_view(), CODED]
+    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.string_view(), DICTIONARY]
 )
-def test_kinds_of_strings(tmp_path, kind):
+def test_string_types(tmp_path, kind):
     write(tmp_path / "a.parquet", text=pa.array(["one", None, "zwei ü"]).cast(kind))
     documents, tally = read(Parquet(), tmp_path)
     assert [document.text for document in documents] == ["one", "zwei ü"]
     assert tally == {"no text": 1}
 
 
-def test_bytes_that_are_no_text_are_repaired_and_counted(tmp_path):
+def test_invalid_utf8_is_repaired_and_counted(tmp_path):
     write(tmp_path / "a.parquet", text=pa.array([b"caf\xe9"]).cast(pa.binary()))
     documents, tally = read(Parquet(), tmp_path)
     assert documents[0].text == "caf\ufffd"
     assert tally == {REPAIRED: 1}
 
 
-def test_a_missing_or_unfit_column_is_named_with_a_near_one(tmp_path):
+def test_a_missing_or_unsuitable_column_is_reported_with_a_suggestion(tmp_path):
     write(tmp_path / "a.parquet", content=["x"], txt=["y"], n=[1])
     with pytest.raises(UserError, match="content, txt, n") as error:
         read(Parquet(), tmp_path)
-    assert error.value.fix == "did you mean 'txt'? Then give --text txt"
-    with pytest.raises(UserError, match="holds no text") as error:
+    assert error.value.fix == "did you mean 'txt'? If so, use --text txt"
+    with pytest.raises(UserError, match="does not contain text") as error:
         read(Parquet(text="n"), tmp_path)
-    assert error.value.fix == "give --text and one of: content, txt"
+    assert error.value.fix == "choose a text column with --text: content, txt"
     assert read(Parquet(text="content", id="n"), tmp_path)[0][0].id == "a.parquet:1:1"
 
 
 def test_ids_that_recur_in_distant_parts_stay_unique(tmp_path, monkeypatch):
     rows = {"text": [f"text {n}" for n in range(90)], "id": [n % 4 for n in range(90)]}
     write(tmp_path / "a.parquet", rows=10, **rows)
-    whole, _ = read(Parquet(), tmp_path)  # which looks that none is given twice
-    assert whole[5].id == "a.parquet:6:1"
-    monkeypatch.setattr(hub, "PART", 10_000)
-    assert read(Parquet(), tmp_path)[0] == whole
+    expected, _ = read(Parquet(), tmp_path)  # asserts that ids are unique
+    assert expected[5].id == "a.parquet:6:1"
+    monkeypatch.setattr(hub, "PART_BYTES", 10_000)
+    assert read(Parquet(), tmp_path)[0] == expected
 
 
 @pytest.mark.parametrize("dictionary", [True, False])
@@ -111,29 +111,29 @@ def test_a_large_row_group_is_read_in_little_memory(tmp_path, dictionary):
     (part,) = Parquet().parts([path])
     documents = Parquet().documents(part, Counter())
     assert next(documents).text == texts[0]
-    before, most = pa.total_allocated_bytes(), 0
+    before, peak = pa.total_allocated_bytes(), 0
     for document, text in zip(documents, texts[1:], strict=True):
         assert document.text == text
-        most = max(most, pa.total_allocated_bytes() - before)
-    assert most < 10_000_000
+        peak = max(peak, pa.total_allocated_bytes() - before)
+    assert peak < 10_000_000
 
 
-def test_a_text_that_is_stored_once_and_meant_often_is_held_once(tmp_path, monkeypatch):
+def test_a_dictionary_encoded_text_is_held_once(tmp_path, monkeypatch):
     column = pa.array(["x" * 100_000, None, "y"]).dictionary_encode().take([0, 1, 2] * 100)
-    write(tmp_path / "a.parquet", text=column.cast(CODED))
-    for most in (hub.MOST_CODED, 0):
-        monkeypatch.setattr(hub, "MOST_CODED", most)
+    write(tmp_path / "a.parquet", text=column.cast(DICTIONARY))
+    for limit in (hub.MAX_DICTIONARY_BYTES, 0):
+        monkeypatch.setattr(hub, "MAX_DICTIONARY_BYTES", limit)
         monkeypatch.setattr(archive, "RATIO_SLACK", 1 << 30)
         documents, tally = read(Parquet(), tmp_path)
         assert [len(document.text) for document in documents] == [100_000, 1] * 100
         assert tally == {"no text": 100}
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_a_cut_file_is_refused(tmp_path, share):
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.99])
+def test_a_truncated_file_is_refused(tmp_path, fraction):
     write(tmp_path / "a.parquet", text=[f"text {n}" for n in range(1000)])
     data = (tmp_path / "a.parquet").read_bytes()
-    (tmp_path / "a.parquet").write_bytes(data[: int(len(data) * share)])
+    (tmp_path / "a.parquet").write_bytes(data[: int(len(data) * fraction)])
     with pytest.raises(UserError, match="cannot be read as Parquet"):
         read(Parquet(), tmp_path)
 
@@ -148,8 +148,8 @@ def test_a_damaged_page_is_refused(tmp_path):
         read(Parquet(), tmp_path)
 
 
-def test_a_bomb_is_refused_and_large_texts_are_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(hub, "LIMIT", 100)
+def test_a_bomb_is_refused_and_large_texts_are_dropped(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub, "MAX_DOCUMENT_BYTES", 100)
     write(tmp_path / "a.parquet", text=["x" * 101, "fine"])
     documents, tally = read(Parquet(), tmp_path)
     assert [document.text for document in documents] == ["fine"]
@@ -183,7 +183,7 @@ def test_the_layouts_of_the_hub(names, subset, split, found):
     assert len(choose_files(files, "x", subset, split)) == found
 
 
-def test_wrong_subsets_and_splits_are_named(tmp_path):
+def test_wrong_subsets_and_splits_are_reported(tmp_path):
     files = [(f"{lang}/{s}.parquet", 1) for lang in ("en", "fi") for s in SPLITS]
     with pytest.raises(UserError, match=r"several subsets(.|\n)*--subset"):
         choose_files(files, "x", None, "train")
@@ -195,7 +195,7 @@ def test_wrong_subsets_and_splits_are_named(tmp_path):
         choose_files([], "x", None, "train")
 
 
-def test_a_local_copy_of_a_data_set(tmp_path):
+def test_a_local_copy_of_a_dataset(tmp_path):
     for name in SPLITS:
         write(tmp_path / "20231101.en" / f"{name}.parquet")
     reader = Hub(subset="20231101.en")
@@ -212,19 +212,19 @@ def test_a_local_copy_of_a_data_set(tmp_path):
     assert len(read(reader, tmp_path, tmp_path)[0]) == 6  # named twice
 
 
-def test_the_same_through_the_hubs_file_system(tmp_path, monkeypatch):
-    """HfFileSystem and HfApi replaced by a folder: paths, commit and columns go the real way."""
+def test_a_dataset_through_the_file_system_of_the_hub(tmp_path, monkeypatch):
+    """HfFileSystem and HfApi are replaced by a folder; paths, commit and columns are real."""
     import fsspec
     import huggingface_hub
 
     for name in SPLITS:
         write(tmp_path / "datasets" / "o" / "n@abc" / "data" / f"{name}.parquet")
 
-    asked = []
+    requested = []
 
     class Api:
         def dataset_info(self, name, revision, timeout):
-            asked.append(name)
+            requested.append(name)
             assert (name, revision, timeout) == ("o/n", "v1", hub.TIMEOUT)
             return type("Info", (), {"sha": "abc"})()
 
@@ -239,7 +239,7 @@ def test_the_same_through_the_hubs_file_system(tmp_path, monkeypatch):
     (source,) = reader.fingerprints([Path("o/n")])
     assert source["revision"] == "abc"
     assert source["files"][0]["name"] == "o/n/data/train-00000-of-00002.parquet"
-    assert asked == ["o/n"]
+    assert requested == ["o/n"]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_the_same_through_the_hubs_file_system(tmp_path, monkeypatch):
         (ValueError("bad name"), "check the name"),
     ],
 )
-def test_a_hub_that_does_not_answer_ends_in_a_user_error(monkeypatch, error, advice):
+def test_a_hub_that_does_not_answer_raises_a_user_error(monkeypatch, error, advice):
     import huggingface_hub
 
     def fail(*_, **__):
@@ -261,7 +261,7 @@ def test_a_hub_that_does_not_answer_ends_in_a_user_error(monkeypatch, error, adv
         list(Hub().parts([Path("owner/name")]))
 
 
-def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch):
+def test_the_extra_is_named_if_the_library_is_missing(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(UserError, match="electrify\\[data\\]"):

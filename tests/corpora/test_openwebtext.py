@@ -19,10 +19,10 @@ FORMATS = [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT]
 TEXTS = [(f"{n:07d}-abc.txt", f"text {n}") for n in range(20)]
 
 
-def tar(members, form=tarfile.GNU_FORMAT):
-    """A tar of (name, text or bytes or type) members."""
+def tar(members, tar_format=tarfile.GNU_FORMAT):
+    """Return a tar of members (name, text, bytes or type)."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=form) as archive:
+    with tarfile.open(fileobj=out, mode="w", format=tar_format) as archive:
         for name, content in members:
             info = tarfile.TarInfo(name)
             if isinstance(content, tuple):
@@ -39,25 +39,25 @@ def read(*sources):
     tally: Counter[str] = Counter()
     documents = []
     for part in OpenWebText().parts(sources):
-        tally.update(part.troubles)
+        tally.update(part.problems)
         documents += OpenWebText().documents(part, tally)
     assert len({document.id for document in documents}) == len(documents)
     return documents, dict(tally)
 
 
-def outer(form=tarfile.GNU_FORMAT):
-    inner = [(f"openwebtext/s{n}_data.xz", lzma.compress(tar(TEXTS, form))) for n in range(3)]
-    return tar([("openwebtext", (tarfile.DIRTYPE, "")), *inner], form)
+def outer(tar_format=tarfile.GNU_FORMAT):
+    inner = [(f"openwebtext/s{n}_data.xz", lzma.compress(tar(TEXTS, tar_format))) for n in range(3)]
+    return tar([("openwebtext", (tarfile.DIRTYPE, "")), *inner], tar_format)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("tar_format", FORMATS)
 @pytest.mark.parametrize("suffix", [".tar", ".tar.xz", ".tar.gz"])
 @pytest.mark.parametrize("large", [False, True])
-def test_nested_archives_in_every_form(tmp_path, form, suffix, large, monkeypatch):
+def test_nested_archives_in_every_form(tmp_path, tar_format, suffix, large, monkeypatch):
     if large:  # the parent then reads the outer archive in order
-        monkeypatch.setattr(openwebtext, "PART", 0)
+        monkeypatch.setattr(openwebtext, "PART_BYTES", 0)
     pack = {".tar": bytes, ".tar.xz": lzma.compress, ".tar.gz": gzip.compress}[suffix]
-    (tmp_path / f"o{suffix}").write_bytes(pack(outer(form)))
+    (tmp_path / f"o{suffix}").write_bytes(pack(outer(tar_format)))
     documents, tally = read(tmp_path / f"o{suffix}")
     assert [document.text for document in documents] == [text for _, text in TEXTS] * 3
     assert documents[21].id == f"o{suffix}:3:openwebtext/s1_data.xz:2:0000001-abc.txt"
@@ -65,33 +65,35 @@ def test_nested_archives_in_every_form(tmp_path, form, suffix, large, monkeypatc
 
 
 @pytest.mark.parametrize("suffix", [".tar.xz", ".tar.gz"])
-def test_inner_archives_too_large_to_hand_on_are_unpacked_by_the_parent(
+def test_inner_archives_too_large_to_pass_on_are_decompressed_by_the_parent(
     tmp_path, suffix, monkeypatch
 ):
     pack = {".tar.xz": lzma.compress, ".tar.gz": gzip.compress}[suffix]
     (tmp_path / f"o{suffix}").write_bytes(pack(outer()))
-    whole = read(tmp_path / f"o{suffix}")
-    monkeypatch.setattr(openwebtext, "PART", 0)
-    assert read(tmp_path / f"o{suffix}") == whole
-    monkeypatch.setattr(openwebtext, "MOST_INLINE", 100)
-    assert read(tmp_path / f"o{suffix}") == whole
-    assert openwebtext.MOST_INLINE * 12 < 200_000_000  # eight ahead, some on their way to a worker
+    expected = read(tmp_path / f"o{suffix}")
+    monkeypatch.setattr(openwebtext, "PART_BYTES", 0)
+    assert read(tmp_path / f"o{suffix}") == expected
+    monkeypatch.setattr(openwebtext, "MAX_INLINE_BYTES", 100)
+    assert read(tmp_path / f"o{suffix}") == expected
+    assert (
+        openwebtext.MAX_INLINE_BYTES * 12 < 200_000_000
+    )  # eight parts ahead, and some on their way to a worker
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 @pytest.mark.parametrize("count", [1, 3])
-def test_shares_rise_to_the_end(tmp_path, suffix, count):
+def test_fractions_rise_to_the_end(tmp_path, suffix, count):
     noise = random.Random(0).randbytes(3_000_000).hex()
     inner = gzip.compress(tar([("a.txt", noise)]), compresslevel=0)
     data = tar([(f"s{n}.gz", inner) for n in range(3)])
     data = data if suffix == ".tar" else gzip.compress(data, compresslevel=0)
     for n in range(count):
         (tmp_path / f"{n}{suffix}").write_bytes(data)
-    shares = [part.share for part in OpenWebText().parts([tmp_path])]
-    assert len(shares) == 3 * count
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < shares[-1] <= 1
-    assert shares[-1] > 0.9
+    fractions = [part.fraction for part in OpenWebText().parts([tmp_path])]
+    assert len(fractions) == 3 * count
+    assert fractions == sorted(fractions)
+    assert 0 < fractions[0] < fractions[-1] <= 1
+    assert fractions[-1] > 0.9
 
 
 def test_a_folder_of_inner_archives(tmp_path):
@@ -120,11 +122,11 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("form", FORMATS[:2])
-def test_hostile_members_are_names_or_counted_and_nothing_is_written(tmp_path, form):
+@pytest.mark.parametrize("tar_format", FORMATS[:2])
+def test_hostile_members_are_names_or_counted_and_nothing_is_written(tmp_path, tar_format):
     inside = tmp_path / "in"
     inside.mkdir()
-    (inside / "o.tar").write_bytes(tar([("s.xz", lzma.compress(tar(HOSTILE, form)))]))
+    (inside / "o.tar").write_bytes(tar([("s.xz", lzma.compress(tar(HOSTILE, tar_format)))]))
     documents, tally = read(inside / "o.tar")
     assert [d.text for d in documents] == [t for _, t in HOSTILE[:7]]
     assert tally == {LINK: 4, "not a .txt file": 1, "archives nested too deep": 1}
@@ -152,21 +154,21 @@ def test_sparse_members_are_skipped(tmp_path):
 
 def test_headers_that_lie_or_are_damaged(tmp_path):
     good = tar(TEXTS[:2])[:2048]
-    lies = {}
+    headers = {}
     huge = tarfile.TarInfo("huge.txt")
     huge.size = 1 << 60
-    lies["huge"] = huge.tobuf(tarfile.GNU_FORMAT)
+    headers["huge"] = huge.tobuf(tarfile.GNU_FORMAT)
     negative = bytearray(tarfile.TarInfo("negative.txt").tobuf())
     negative[124:136] = b"\xff" * 12
     negative[148:156] = b"%06o\0 " % (256 + sum(negative[:148]) + sum(negative[156:512]))
-    lies["negative"] = bytes(negative)
+    headers["negative"] = bytes(negative)
     long_name = tarfile.TarInfo("x")
     long_name.type, long_name.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
-    lies["long name"] = long_name.tobuf(tarfile.GNU_FORMAT)
-    lies["noise"] = random.Random(0).randbytes(5000)
-    for name, lie in lies.items():
+    headers["long name"] = long_name.tobuf(tarfile.GNU_FORMAT)
+    headers["noise"] = random.Random(0).randbytes(5000)
+    for name, header in headers.items():
         for suffix, pack in ((".tar.xz", lzma.compress), (".tar", bytes)):
-            (tmp_path / f"a{suffix}").write_bytes(pack(good + lie))
+            (tmp_path / f"a{suffix}").write_bytes(pack(good + header))
             documents, tally = read(tmp_path / f"a{suffix}")
             assert len(documents) == 2, name
             assert tally.pop(TRUNCATED, 0), name
@@ -184,24 +186,26 @@ def test_a_header_of_digits_is_not_searched_in_quadratic_time(tmp_path):
     assert time.perf_counter() - start < 5
 
 
-@pytest.mark.parametrize("share", [0.2, 0.6, 0.97])
+@pytest.mark.parametrize("fraction", [0.2, 0.6, 0.97])
 @pytest.mark.parametrize("suffix", [".tar", ".tar.xz"])
 @pytest.mark.parametrize("large", [False, True])
-def test_a_cut_outer_archive_gives_what_is_whole(tmp_path, share, suffix, large, monkeypatch):
+def test_a_truncated_outer_archive_yields_its_complete_files(
+    tmp_path, fraction, suffix, large, monkeypatch
+):
     if large:
-        monkeypatch.setattr(openwebtext, "PART", 0)
+        monkeypatch.setattr(openwebtext, "PART_BYTES", 0)
     rng = random.Random(0)
     texts = [(f"{n}.txt", rng.randbytes(3000).hex()) for n in range(60)]
     inner = [(f"s{n}.xz", lzma.compress(tar(texts[n * 20 :][:20]))) for n in range(3)]
     data = tar(inner) if suffix == ".tar" else lzma.compress(tar(inner))
-    (tmp_path / f"o{suffix}").write_bytes(data[: int(len(data) * share)])
+    (tmp_path / f"o{suffix}").write_bytes(data[: int(len(data) * fraction)])
     documents, tally = read(tmp_path / f"o{suffix}")
     assert [d.text for d in documents] == [text for _, text in texts][: len(documents)]
-    assert len(documents) >= 60 * (share - 0.2)
+    assert len(documents) >= 60 * (fraction - 0.2)
     assert set(tally) == {TRUNCATED}
 
 
-def test_a_cut_inner_archive_does_not_end_the_others(tmp_path):
+def test_a_truncated_inner_archive_does_not_stop_the_others(tmp_path):
     packed = lzma.compress(tar(TEXTS))
     (tmp_path / "o.tar").write_bytes(
         tar([("a.xz", packed[: len(packed) // 2]), ("b.xz", packed), ("c.xz", b"no")])
@@ -219,7 +223,7 @@ def test_a_bomb_inside_is_refused(tmp_path):
         read(tmp_path / "o.tar")
 
 
-def test_what_is_no_tar_is_said(tmp_path):
+def test_a_file_that_is_not_a_tar_is_reported(tmp_path):
     (tmp_path / "a.tar").write_bytes(b"this is just text\n" * 100)
     (tmp_path / "b.xz").write_bytes(lzma.compress(b"this is just text\n" * 100))
     for name in ("a.tar", "b.xz"):
@@ -251,7 +255,7 @@ def test_many_members_take_little_memory(tmp_path):
 
 
 def test_empty_large_and_wrongly_encoded_texts(tmp_path, monkeypatch):
-    monkeypatch.setattr(openwebtext, "LIMIT", 100)
+    monkeypatch.setattr(openwebtext, "MAX_DOCUMENT_BYTES", 100)
     members = [("a.txt", ""), ("b.txt", "x" * 101), ("c.txt", b"caf\xe9")]
     (tmp_path / "a.tar").write_bytes(tar(members))
     documents, tally = read(tmp_path / "a.tar")

@@ -19,7 +19,7 @@ from electrify.corpora.plaintext import OTHER_JSON, JsonLines, Text, fold_lines
 from electrify.corpora.troubles import CUT, REPAIRED, TRUNCATED
 from electrify.errors import UserError
 
-PACKERS = {
+COMPRESSORS = {
     "": bytes,
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
@@ -29,11 +29,11 @@ PACKERS = {
 
 
 def read(reader, *sources):
-    """All documents, and what was counted."""
+    """Return all documents and the tally."""
     tally: Counter[str] = Counter()
     documents = []
     for part in reader.parts(sources):
-        tally.update(part.troubles)
+        tally.update(part.problems)
         documents += reader.documents(part, tally)
     assert len({document.id for document in documents}) == len(documents)
     return documents, dict(tally)
@@ -47,9 +47,9 @@ def texts_of(path, data, reader=Text()):  # noqa: B008
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Parts and limits so small that a test file is cut like a large one."""
-    monkeypatch.setattr(plaintext, "PART", 2000)
-    monkeypatch.setattr(plaintext, "LIMIT", 1000)
+    """Make parts and limits so small that a test file is split like a large one."""
+    monkeypatch.setattr(plaintext, "PART_BYTES", 2000)
+    monkeypatch.setattr(plaintext, "MAX_DOCUMENT_BYTES", 1000)
     monkeypatch.setattr(archive, "BLOCK_BYTES", 100)
 
 
@@ -70,10 +70,10 @@ def small_parts(monkeypatch):
         b"\xfe\xff" + "one\ntwo\n\nthree".encode("utf-16-be"),
     ],
 )
-@pytest.mark.parametrize("suffix", PACKERS)
-def test_blank_lines_part_documents_however_lines_end(tmp_path, data, suffix):
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_blank_lines_separate_documents_for_any_line_end(tmp_path, data, suffix):
     path = tmp_path / f"a.txt{suffix}"
-    assert texts_of(path, PACKERS[suffix](data)) == (["one\ntwo", "three"], {})
+    assert texts_of(path, COMPRESSORS[suffix](data)) == (["one\ntwo", "three"], {})
 
 
 def test_ids_name_the_file_and_count_its_documents(tmp_path):
@@ -96,57 +96,57 @@ def test_empty_files_are_counted(tmp_path, data, split):
     assert texts_of(tmp_path / "a.txt", data, Text(split)) == ([], {"empty file": 1})
 
 
-def test_the_lines_fold_alike_however_the_stream_is_blocked():
+def test_folding_does_not_depend_on_the_blocks_of_the_stream():
     data = b"a\r\n \r\n\r\nb\r\rc\n\xe3\x80\x80\nd \xc2\xa0 e\n\n" * 5
-    whole = b"".join(fold_lines([data]))
+    expected = b"".join(fold_lines([data]))
     for size in range(1, 20):
         blocks = [data[start : start + size] for start in range(0, len(data), size)]
-        assert b"".join(fold_lines(blocks)) == whole
+        assert b"".join(fold_lines(blocks)) == expected
     assert b"".join(fold_lines([b"a\n", *[b" \n" * 1_000_000] * 3, b"b"])) == b"\na\n\nb"
 
 
-def test_blank_lines_are_found_as_by_plain_repeats():
-    plain = re.compile(rb"\n(?:(?:[ \t\v\f]|\xc2\xa0|\xe3\x80\x80)*\n)+")
+def test_blank_lines_are_found_as_by_a_simple_pattern():
+    simple = re.compile(rb"\n(?:(?:[ \t\v\f]|\xc2\xa0|\xe3\x80\x80)*\n)+")
     draw = random.Random(0)
-    pieces = [b"\n", b"\n", b" ", b"\t", b"\v\f", b"\xc2\xa0", b"\xe3\x80\x80", b"\xc2", b"a"]
+    tokens = [b"\n", b"\n", b" ", b"\t", b"\v\f", b"\xc2\xa0", b"\xe3\x80\x80", b"\xc2", b"a"]
     for _ in range(2_000):
-        data = b"".join(draw.choices(pieces, k=draw.randrange(20))) + b"."
-        assert b"".join(fold_lines([data])) == plain.sub(b"\n\n", b"\n" + data)
+        data = b"".join(draw.choices(tokens, k=draw.randrange(20))) + b"."
+        assert b"".join(fold_lines([data])) == simple.sub(b"\n\n", b"\n" + data)
 
 
 def test_no_pattern_has_a_possessive_group():
-    """Python before 3.11.5 matches them wrongly: corpora would come out short, in silence."""
+    """Python before 3.11.5 matches them wrongly: text would be lost silently."""
     possessive = re.compile(r"\)(?:[*+?]|\{[\d,]+\})\+|\(\?>")
     files = list(Path(archive.__file__).parents[1].rglob("*.py"))
     assert len(files) > 100
     assert not [path for path in files if possessive.search(path.read_text())]
 
 
-def test_a_large_file_is_cut_and_numbered_as_if_it_were_not(tmp_path, monkeypatch):
+def test_a_large_file_is_split_and_numbered_like_a_small_one(tmp_path, monkeypatch):
     data = b"\r\n\r\n".join(b"document %d\r\nwith a line" % n for n in range(500))
     (tmp_path / "a.txt").write_bytes(data)
-    whole, _ = read(Text(), tmp_path / "a.txt")
-    monkeypatch.setattr(plaintext, "PART", 2000)
-    cut, tally = read(Text(), tmp_path / "a.txt")
-    shares = [part.share for part in Text().parts([tmp_path / "a.txt"])]
-    assert len(shares) > 5
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
-    assert cut == whole
-    assert len(whole) == 500
+    expected, _ = read(Text(), tmp_path / "a.txt")
+    monkeypatch.setattr(plaintext, "PART_BYTES", 2000)
+    split, tally = read(Text(), tmp_path / "a.txt")
+    fractions = [part.fraction for part in Text().parts([tmp_path / "a.txt"])]
+    assert len(fractions) > 5
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1
+    assert split == expected
+    assert len(expected) == 500
     assert not tally
 
 
-@pytest.mark.parametrize("suffix", PACKERS)
-def test_documents_over_the_limit_are_left_out_and_counted(tmp_path, small_parts, suffix):
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_documents_over_the_limit_are_dropped_and_counted(tmp_path, small_parts, suffix):
     data = b"\n\n".join([b"small", b"large " * 3000, b"x" * 1500, b"after"])
-    texts, tally = texts_of(tmp_path / f"a.txt{suffix}", PACKERS[suffix](data))
+    texts, tally = texts_of(tmp_path / f"a.txt{suffix}", COMPRESSORS[suffix](data))
     assert texts == ["small", "after"]
     assert tally == {"document too large": 2}
 
 
 @pytest.mark.parametrize("reader", [Text(), Text("file"), JsonLines()])
-def test_a_line_of_100_mb_is_left_out_in_little_memory(tmp_path, reader):
+def test_a_line_of_100_mb_is_dropped_in_little_memory(tmp_path, reader):
     path = tmp_path / "a.txt"
     with path.open("wb") as file:
         for _ in range(100):
@@ -162,22 +162,24 @@ def test_a_line_of_100_mb_is_left_out_in_little_memory(tmp_path, reader):
     assert len(documents) == (0 if reader == Text("file") else 1)
 
 
-@pytest.mark.parametrize("suffix", list(PACKERS)[1:])
-@pytest.mark.parametrize("share", [0.3, 0.8, 0.99])
+@pytest.mark.parametrize("suffix", list(COMPRESSORS)[1:])
+@pytest.mark.parametrize("fraction", [0.3, 0.8, 0.99])
 @pytest.mark.parametrize("large", [False, True])
-def test_a_cut_file_gives_its_whole_documents(tmp_path, suffix, share, large, monkeypatch):
+def test_a_truncated_file_yields_its_complete_documents(
+    tmp_path, suffix, fraction, large, monkeypatch
+):
     if large:
-        monkeypatch.setattr(plaintext, "PART", 20_000)
+        monkeypatch.setattr(plaintext, "PART_BYTES", 20_000)
     rng = random.Random(0)
     units = [rng.randbytes(60).hex() for _ in range(40_000)]
-    packed = PACKERS[suffix]("\n\n".join(units).encode())
-    cut = packed[: int(len(packed) * share)]
-    texts, tally = texts_of(tmp_path / f"a.txt{suffix}", cut)
+    compressed = COMPRESSORS[suffix]("\n\n".join(units).encode())
+    truncated = compressed[: int(len(compressed) * fraction)]
+    texts, tally = texts_of(tmp_path / f"a.txt{suffix}", truncated)
     assert tally == {TRUNCATED: 1}
     assert texts == units[: len(texts)]
-    assert len(texts) > (share - 0.4) * len(units)
-    whole = texts_of(tmp_path / f"a.txt{suffix}", cut, Text("file"))
-    assert whole == ([], {TRUNCATED: 1, CUT: 1})
+    assert len(texts) > (fraction - 0.4) * len(units)
+    by_file = texts_of(tmp_path / f"a.txt{suffix}", truncated, Text("file"))
+    assert by_file == ([], {TRUNCATED: 1, CUT: 1})
 
 
 def test_one_document_per_file(tmp_path):
@@ -192,11 +194,11 @@ def _jsonl(*records):
     return "\n".join(r if isinstance(r, str) else json.dumps(r) for r in records).encode()
 
 
-@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_json_lines(tmp_path, suffix):
     data = _jsonl({"text": "one", "id": 7, "title": "T"}, "", {"text": "two\nlines"})
     path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(PACKERS[suffix](data))
+    path.write_bytes(COMPRESSORS[suffix](data))
     documents, tally = read(JsonLines(), tmp_path)
     assert documents == [
         Document(f"{path.name}:1:7", "one", path.name, "T"),
@@ -229,17 +231,17 @@ def test_bad_json_lines_are_counted_by_reason(tmp_path):
     }
 
 
-def test_ids_are_unique_in_distant_parts_and_alike_for_any_cut(tmp_path, monkeypatch):
+def test_ids_are_unique_and_do_not_depend_on_the_parts(tmp_path, monkeypatch):
     rows = [{"text": f"text {n}", "id": n % 7 or [n]} for n in range(500)]
     (tmp_path / "a.jsonl").write_bytes(_jsonl(*rows, {"text": "long", "id": "x" * 999}))
-    whole, _ = read(JsonLines(), tmp_path)  # which looks that none is given twice
-    assert [d.id for d in whole[6:9]] == ["a.jsonl:7:6", "a.jsonl:8", "a.jsonl:9:1"]
-    assert len(whole[-1].id) < 300
-    monkeypatch.setattr(plaintext, "PART", 2000)
-    assert read(JsonLines(), tmp_path)[0] == whole
+    expected, _ = read(JsonLines(), tmp_path)  # asserts that ids are unique
+    assert [d.id for d in expected[6:9]] == ["a.jsonl:7:6", "a.jsonl:8", "a.jsonl:9:1"]
+    assert len(expected[-1].id) < 300
+    monkeypatch.setattr(plaintext, "PART_BYTES", 2000)
+    assert read(JsonLines(), tmp_path)[0] == expected
 
 
-def test_a_stray_json_file_is_counted_and_does_not_end_the_work(tmp_path):
+def test_a_stray_json_file_is_counted_and_is_not_an_error(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(_jsonl({"text": "one"}))
     (tmp_path / "b.json").write_bytes(_jsonl({"text": "two"}, {"text": "three"}))
     (tmp_path / "c.jsonl").write_bytes(_jsonl({"other": "x"}))
@@ -258,14 +260,14 @@ def test_a_stray_json_file_is_counted_and_does_not_end_the_work(tmp_path):
 
 
 @pytest.mark.parametrize("reader", [Text(), JsonLines()])
-def test_a_file_that_is_packed_very_well_is_read_in_little_memory(tmp_path, reader):
+def test_a_highly_compressed_file_is_read_in_little_memory(tmp_path, reader):
     path = tmp_path / ("a.txt.gz" if reader == Text() else "a.jsonl.gz")
     unit = b"%s\n\n" if reader == Text() else b'{"text": "%s"}\n'
     rng = random.Random(0)
     with gzip.open(path, "wb") as file:
         for _ in range(10_000):
             file.write(unit % (rng.randbytes(20).hex().encode() + b" and so on" * 1000))
-    assert path.stat().st_size < archive.PART / archive.PACKED_GAIN
+    assert path.stat().st_size < archive.PART_BYTES / archive.TYPICAL_RATIO
     (part,) = reader.parts([path])
     assert part.slices
     tracemalloc.start()
@@ -276,23 +278,23 @@ def test_a_file_that_is_packed_very_well_is_read_in_little_memory(tmp_path, read
         tracemalloc.stop()
 
 
-def test_a_missing_field_names_those_there_and_a_near_one(tmp_path):
+def test_a_missing_field_is_reported_with_the_available_ones_and_a_suggestion(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(_jsonl({"content": "x", "texts": "y"}))
     with pytest.raises(UserError, match="content, texts") as error:
         read(JsonLines(), path)
-    assert error.value.fix == "did you mean 'texts'? Then give --text texts"
+    assert error.value.fix == "did you mean 'texts'? If so, use --text texts"
     path.write_bytes(b"just\ntext\n")
     with pytest.raises(UserError, match="not JSON lines"):
         read(JsonLines(), path)
 
 
-def test_large_json_lines_are_cut_and_numbered_alike(tmp_path, monkeypatch):
+def test_large_json_lines_are_split_and_numbered_alike(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_bytes(_jsonl(*({"text": f"text {n}"} for n in range(500))))
-    whole = read(JsonLines(), tmp_path)
-    monkeypatch.setattr(plaintext, "PART", 2000)
-    assert read(JsonLines(), tmp_path) == whole
-    assert whole[0][-1].id == "a.jsonl:500"
+    expected = read(JsonLines(), tmp_path)
+    monkeypatch.setattr(plaintext, "PART_BYTES", 2000)
+    assert read(JsonLines(), tmp_path) == expected
+    assert expected[0][-1].id == "a.jsonl:500"
 
 
 SENTENCE = "He said nothing for a while. "
@@ -301,7 +303,7 @@ ARTICLES = "\n\n".join("\n".join([SENTENCE * 9] * 4) for _ in range(300))
 
 
 @pytest.mark.parametrize(
-    ("text", "reader", "filters", "said"),
+    ("text", "reader", "filters", "advice"),
     [
         (BOOK, Text(), Filters(), ["fewer than 400 characters", "--split file"]),
         (BOOK, Text(), Filters(min_chars=200), ["of the text was left out", "--split file"]),
@@ -310,10 +312,12 @@ ARTICLES = "\n\n".join("\n".join([SENTENCE * 9] * 4) for _ in range(300))
         (SENTENCE, Text(), Filters(), []),
     ],
 )
-def test_paragraphs_taken_for_documents_are_noticed(tmp_path, capsys, text, reader, filters, said):
+def test_paragraphs_taken_for_documents_are_reported(
+    tmp_path, capsys, text, reader, filters, advice
+):
     (tmp_path / "a.txt").write_text(text)
     source = str(tmp_path / "a.txt")
     corpus(Corpus((source,), tmp_path / "docs", reader, filters, workers="1"))
     out = capsys.readouterr().out
-    assert all(words in out for words in said)
-    assert ("--split" in out) == bool(said)
+    assert all(words in out for words in advice)
+    assert ("--split" in out) == bool(advice)

@@ -1,4 +1,4 @@
-"""Dumps in every container and schema give the same documents, whole or cut."""
+"""Dumps in every container and schema give the same documents, complete or truncated."""
 
 import bz2
 import gzip
@@ -65,7 +65,7 @@ def dump(pages: list[str], head: str = HEAD) -> bytes:
 
 
 def multistream(xml: bytes, size: int) -> bytes:
-    """As pbzip2 does it: streams that cut the XML anywhere."""
+    """Compress like pbzip2, into streams that split the XML anywhere."""
     return b"".join(bz2.compress(xml[i : i + size]) for i in range(0, len(xml), size))
 
 
@@ -81,14 +81,14 @@ def write(folder: Path, name: str, data: bytes) -> Path:
     return path
 
 
-def troubles(parts: list[Part]) -> list[str]:
-    return [trouble for part in parts for trouble in part.troubles]
+def problems(parts: list[Part]) -> list[str]:
+    return [problem for part in parts for problem in part.problems]
 
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wikipedia, "XML_PART", 1000)
-    monkeypatch.setattr(wikipedia, "PACKED_PART", 300)
+    monkeypatch.setattr(wikipedia, "XML_PART_BYTES", 1000)
+    monkeypatch.setattr(wikipedia, "BZ2_PART_BYTES", 300)
 
 
 CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
@@ -112,9 +112,9 @@ def test_containers_give_the_same_documents(tmp_path: Path, name: str) -> None:
     assert [d.id for d in documents] == [str(i) for i in range(40)]
     assert documents[2] == Document("2", "Tea 2 is hot — é. x x", source=name, title="Tea 2")
     assert len(parts) > 5
-    assert not troubles(parts)
-    assert [part.share for part in parts] == sorted(part.share or -1 for part in parts)
-    assert parts[-1].share == 1
+    assert not problems(parts)
+    assert [part.fraction for part in parts] == sorted(part.fraction or -1 for part in parts)
+    assert parts[-1].fraction == 1
     in_order = name not in ("dump.xml", "streams.xml.bz2", "bom.xml")
     assert all(bool(part.data) is in_order and bool(part.slices) is not in_order for part in parts)
 
@@ -122,119 +122,125 @@ def test_containers_give_the_same_documents(tmp_path: Path, name: str) -> None:
 def test_zstandard(tmp_path: Path) -> None:
     import zstandard
 
-    packed = zstandard.ZstdCompressor().compress(dump(articles(5)))
-    assert len(read(write(tmp_path, "dump.xml.zst", packed))[0]) == 5
+    compressed = zstandard.ZstdCompressor().compress(dump(articles(5)))
+    assert len(read(write(tmp_path, "dump.xml.zst", compressed))[0]) == 5
 
 
 @pytest.mark.parametrize("size", [*range(1, 40), 97, 500])
-def test_streams_may_cut_the_xml_anywhere(
+def test_streams_may_split_the_xml_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(wikipedia, "PACKED_PART", 1)  # every stream is a part
+    monkeypatch.setattr(wikipedia, "BZ2_PART_BYTES", 1)  # every stream is a part
     head = HEAD.encode()
     xml = dump(articles(3))
     body = xml[len(head) :]
-    packed = bz2.compress(head) + multistream(body, size)
-    documents, _, parts = read(write(tmp_path, "dump.xml.bz2", packed))
+    compressed = bz2.compress(head) + multistream(body, size)
+    documents, _, parts = read(write(tmp_path, "dump.xml.bz2", compressed))
     assert [d.id for d in documents] == ["0", "1", "2"]
     assert len(parts) > len(body) // size
-    assert not troubles(parts)
+    assert not problems(parts)
 
 
 @pytest.mark.parametrize("size", [*range(1, 30), 64, 333])
 def test_parts_of_plain_xml_may_start_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(wikipedia, "XML_PART", size)
+    monkeypatch.setattr(wikipedia, "XML_PART_BYTES", size)
     documents, _, _ = read(write(tmp_path, "dump.xml", dump(articles(3))))
     assert [d.id for d in documents] == ["0", "1", "2"]
 
 
-def unpacked_bz2(packed: bytes) -> bytes:
-    """What the whole streams hold, and what the last one gives before it breaks off."""
+def decompress_bz2(compressed: bytes) -> bytes:
+    """Decompress the complete streams, and the last one as far as possible."""
     xml = b""
-    while packed:
+    while compressed:
         stream = bz2.BZ2Decompressor()
-        xml += stream.decompress(packed)
-        packed = stream.unused_data
+        xml += stream.decompress(compressed)
+        compressed = stream.unused_data
     return xml
 
 
-UNPACKED: dict[str, Callable[[bytes], bytes]] = {
+DECOMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "dump.xml": bytes,
-    "dump.xml.gz": lambda packed: zlib.decompressobj(31).decompress(packed),
-    "streams.xml.bz2": unpacked_bz2,
-    "le.xml": lambda packed: packed.decode("utf-16", errors="ignore").encode(),
+    "dump.xml.gz": lambda compressed: zlib.decompressobj(31).decompress(compressed),
+    "streams.xml.bz2": decompress_bz2,
+    "le.xml": lambda compressed: compressed.decode("utf-16", errors="ignore").encode(),
 }
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("name", UNPACKED)
-def test_a_cut_dump_keeps_every_whole_page_and_says_so(tmp_path: Path, name: str) -> None:
-    packed = CONTAINERS[name](dump(articles(8)))
-    seen = set()
-    for length in range(300, len(packed) - 30, 37):
-        xml = UNPACKED[name](packed[:length])
-        path = write(tmp_path, name, packed[:length])
+@pytest.mark.parametrize("name", DECOMPRESSORS)
+def test_a_truncated_dump_keeps_every_complete_page_and_is_reported(
+    tmp_path: Path, name: str
+) -> None:
+    compressed = CONTAINERS[name](dump(articles(8)))
+    counts = set()
+    for length in range(300, len(compressed) - 30, 37):
+        xml = DECOMPRESSORS[name](compressed[:length])
+        path = write(tmp_path, name, compressed[:length])
         if b"<mediawiki" not in xml:
             with pytest.raises(UserError):
                 read(path)
             continue
         documents, _, parts = read(path)
-        assert troubles(parts) == [TRUNCATED]
+        assert problems(parts) == [TRUNCATED]
         assert [d.id for d in documents] == [str(i) for i in range(xml.count(b"</page>"))]
         for document in documents:
             assert document.text == f"Tea {document.id} is hot — é." + " x" * int(document.id)
-        seen.add(len(documents))
-    assert len(seen) > 1
+        counts.add(len(documents))
+    assert len(counts) > 1
 
 
-def test_unpacked_but_not_ended_counts_as_cut(tmp_path: Path) -> None:
+def test_a_dump_without_its_closing_tag_counts_as_truncated(tmp_path: Path) -> None:
     xml = dump(articles(3)).removesuffix(b"</mediawiki>\n")
     for name in ("dump.xml", "dump.xml.gz", "dump.xml.bz2", "streams.xml.bz2"):
         documents, _, parts = read(write(tmp_path, name, CONTAINERS[name](xml)))
         assert len(documents) == 3
-        assert troubles(parts) == [TRUNCATED]
+        assert problems(parts) == [TRUNCATED]
 
 
-def with_flipped(data: bytes, place: int) -> bytes:
-    return data[:place] + bytes(byte ^ 0x55 for byte in data[place : place + 2]) + data[place + 2 :]
+def with_flipped(data: bytes, position: int) -> bytes:
+    return (
+        data[:position]
+        + bytes(byte ^ 0x55 for byte in data[position : position + 2])
+        + data[position + 2 :]
+    )
 
 
-@pytest.mark.parametrize("packed_part", [1, 1 << 20])  # every stream a part, and all one
+@pytest.mark.parametrize("compressed_part", [1, 1 << 20])  # every stream a part, and all one
 @pytest.mark.parametrize("at", ["magic", "block", "middle", "end"])
-def test_damage_costs_one_stream_and_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed_part: int, at: str
+def test_damage_costs_one_stream_and_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compressed_part: int, at: str
 ) -> None:
-    monkeypatch.setattr(wikipedia, "PACKED_PART", packed_part)
+    monkeypatch.setattr(wikipedia, "BZ2_PART_BYTES", compressed_part)
     xml = dump(articles(60))
-    size = 1777  # several pages, and never whole ones
+    size = 1777  # several pages, never ending between two
     streams = [bz2.compress(xml[i : i + size]) for i in range(0, len(xml), size)]
     spans = [(found.start(), found.end()) for found in re.finditer(b"(?s)<page>.*?</page>", xml)]
     for broken in range(1, len(streams) - 1):
         start = sum(map(len, streams[:broken]))
         length = len(streams[broken])
-        place = {"magic": 0, "block": 12, "middle": length // 2, "end": length - 6}[at]
-        path = write(tmp_path, "dump.xml.bz2", with_flipped(b"".join(streams), start + place))
+        position = {"magic": 0, "block": 12, "middle": length // 2, "end": length - 6}[at]
+        path = write(tmp_path, "dump.xml.bz2", with_flipped(b"".join(streams), start + position))
         documents, tally, parts = read(path)
         lost = range(broken * size, (broken + 1) * size)
-        whole = [
+        intact = [
             str(number)
             for number, (first, end) in enumerate(spans)
             if end <= lost.start or first >= lost.stop
         ]
-        assert [d.id for d in documents] == whole
-        for document in documents:  # no text is made of the halves of two pages
+        assert [d.id for d in documents] == intact
+        for document in documents:  # no text mixes two pages
             assert document.text == f"Tea {document.id} is hot — é." + " x" * int(document.id)
         unfinished = any(first < lost.start < end for first, end in spans)
         assert tally[DAMAGED] == 1
-        # the last page of a part is told if what it needs of the next part is damaged
-        assert tally[CUT] == (unfinished and packed_part == 1 and at != "magic")
+        # the last page of a part is counted if its end, in the next part, is damaged
+        assert tally[CUT] == (unfinished and compressed_part == 1 and at != "magic")
         assert set(tally) <= {DAMAGED, CUT}
-        assert not troubles(parts)
+        assert not problems(parts)
 
 
-def test_several_damaged_streams_are_all_told(tmp_path: Path) -> None:
+def test_all_damaged_streams_are_counted(tmp_path: Path) -> None:
     xml = dump(articles(60))
     streams = [bz2.compress(xml[i : i + 1777]) for i in range(0, len(xml), 1777)]
     for broken in (2, 3, 7):
@@ -244,23 +250,25 @@ def test_several_damaged_streams_are_all_told(tmp_path: Path) -> None:
     assert 30 < len(documents) < 55
 
 
-def test_empty_streams_are_no_damage(tmp_path: Path) -> None:
+def test_empty_streams_are_not_damage(tmp_path: Path) -> None:
     xml = dump(articles(9))
-    packed = bz2.compress(b"").join(bz2.compress(xml[i : i + 700]) for i in range(0, len(xml), 700))
-    documents, tally, parts = read(write(tmp_path, "dump.xml.bz2", packed + bz2.compress(b"")))
+    compressed = bz2.compress(b"").join(
+        bz2.compress(xml[i : i + 700]) for i in range(0, len(xml), 700)
+    )
+    documents, tally, parts = read(write(tmp_path, "dump.xml.bz2", compressed + bz2.compress(b"")))
     assert len(documents) == 9
     assert not tally
-    assert not troubles(parts)
+    assert not problems(parts)
 
 
 def test_a_bomb_of_many_streams_is_refused(tmp_path: Path) -> None:
     zeros = bz2.compress(bytes(60_000_000))
-    packed = bz2.compress(HEAD.encode()) + zeros + bz2.compress(b"</mediawiki>" + b" " * 2000)
+    compressed = bz2.compress(HEAD.encode()) + zeros + bz2.compress(b"</mediawiki>" + b" " * 2000)
     with pytest.raises(UserError, match="far more than text"):
-        read(write(tmp_path, "dump.xml.bz2", packed))
+        read(write(tmp_path, "dump.xml.bz2", compressed))
 
 
-def test_a_page_that_never_ends_takes_no_other_with_it(tmp_path: Path) -> None:
+def test_a_page_that_never_ends_does_not_affect_others(tmp_path: Path) -> None:
     pages = articles(3)
     pages[1] = pages[1].partition("</text>")[0]
     documents, _, _ = read(write(tmp_path, "dump.xml", dump(pages)))
@@ -314,7 +322,7 @@ def test_schema_0_11(tmp_path: Path) -> None:
     }
 
 
-def test_the_last_revision_counts(tmp_path: Path) -> None:
+def test_the_last_revision_is_read(tmp_path: Path) -> None:
     older = "<revision><id>9</id><text>Older.</text></revision>\n    <revision>"
     two = page(1, "Tea", "Newer.").replace("<revision>", older)
     assert [d.text for d in read(write(tmp_path, "dump.xml", dump([two])))[0]] == ["Newer."]
@@ -327,7 +335,7 @@ def test_escapes_are_undone_once(tmp_path: Path) -> None:
     assert documents[0].text == 'A B "C" & D <E>'
 
 
-def test_the_wikis_own_names_are_known(tmp_path: Path) -> None:
+def test_local_namespace_names_are_known(tmp_path: Path) -> None:
     text = "A [[Datei:b.xyz|mini|c]] [[Kategorie:D]] [[en:E]] F"
     documents, _, _ = read(write(tmp_path, "dump.xml", dump([page(1, "T", text)])))
     assert documents[0].text == "A F"
@@ -346,17 +354,15 @@ def test_a_folder_is_read_without_the_index_of_its_dump(tmp_path: Path) -> None:
     assert [d.source for d in read(tmp_path)[0]] == ["a.xml.bz2", "b.xml", "b.xml"]
 
 
-def test_a_page_of_absurd_length_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wikipedia, "XML_PART", 1000)
-    monkeypatch.setattr(wikipedia, "LARGEST_PAGE", 3_000_000)
+def test_an_extremely_long_page_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wikipedia, "XML_PART_BYTES", 1000)
+    monkeypatch.setattr(wikipedia, "MAX_PAGE_BYTES", 3_000_000)
     pages = [*articles(2), page(2, "Long", "x" * 8_000_000), page(3, "Tea", "Hot.")]
     for name in ("dump.xml", "dump.xml.xz"):
         path = write(tmp_path, name, CONTAINERS[name](dump(pages)) if "x" in name else b"")
         documents, tally, parts = read(path)
         assert [d.id for d in documents] == ["0", "1", "3"]
-        assert tally[TOO_LARGE] + troubles(parts).count(TOO_LARGE) == 1
+        assert tally[TOO_LARGE] + problems(parts).count(TOO_LARGE) == 1
 
 
 REFUSED = {
@@ -371,7 +377,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_dump_is_refused(tmp_path: Path, name: str) -> None:
-    data, complaint = REFUSED[name]
-    with pytest.raises(UserError, match=complaint):
+def test_a_file_that_is_not_a_dump_is_refused(tmp_path: Path, name: str) -> None:
+    data, message = REFUSED[name]
+    with pytest.raises(UserError, match=message):
         read(write(tmp_path, name, data))

@@ -1,4 +1,4 @@
-"""Wikitext to prose: every kind of markup, alone, nested, broken, and in absurd amounts."""
+"""Wikitext to prose: every kind of markup, alone, nested, broken, and in extreme amounts."""
 
 import time
 
@@ -166,7 +166,7 @@ UNBALANCED = {
 }
 
 
-def test_rows_go_where_a_table_is_never_closed() -> None:
+def test_rows_are_dropped_if_a_table_is_never_closed() -> None:
     assert cleaned("First.\n{|\n|-\n|a| b\n|This cell holds seven or more words.\n\nLast.") == (
         "First.\nLast."
     )
@@ -191,11 +191,11 @@ REPEATED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("piece", REPEATED, ids=repr)
-def test_time_is_linear(piece: str) -> None:
+@pytest.mark.parametrize("markup", REPEATED, ids=repr)
+def test_time_is_linear(markup: str) -> None:
     start = time.process_time()
-    cleaned(piece * 100_000)
-    cleaned("Tea " + piece * 100_000 + " ]]}}|}")
+    cleaned(markup * 100_000)
+    cleaned("Tea " + markup * 100_000 + " ]]}}|}")
     assert time.process_time() - start < 4, "quadratic time would take minutes"
 
 
@@ -209,7 +209,7 @@ def test_many_arguments_are_linear() -> None:
     assert time.process_time() - start < 4
 
 
-def test_headings_are_kept_if_wanted_and_not_empty() -> None:
+def test_headings_are_kept_on_request_unless_empty() -> None:
     wikitext = "A\n== B ==\n=== C ===\nD\n== E ==\n{{x}}\n== F ==\n* G\n== H ==\n"
     assert cleaned(wikitext, headings=True) == "A\nB\nC\nD\nF\nG"
 
@@ -228,7 +228,7 @@ def test_redirects(text: str) -> None:
     assert is_redirect(text)
 
 
-def test_a_list_is_no_redirect() -> None:
+def test_a_list_is_not_a_redirect() -> None:
     assert not is_redirect("Tea\n#one [[two]]")
     assert not is_redirect("* [[Tea]]")
 
@@ -249,6 +249,6 @@ DISAMBIGUATION = {
 }
 
 
-@pytest.mark.parametrize(("title", "text", "is_one"), DISAMBIGUATION.values(), ids=DISAMBIGUATION)
-def test_disambiguation(title: str, text: str, is_one: bool) -> None:
-    assert is_disambiguation(title, text) is is_one
+@pytest.mark.parametrize(("title", "text", "expected"), DISAMBIGUATION.values(), ids=DISAMBIGUATION)
+def test_disambiguation(title: str, text: str, expected: bool) -> None:
+    assert is_disambiguation(title, text) is expected

@@ -2,8 +2,8 @@
 
 import pytest
 
-from electrify.corpora.doctext import unwrapped, without_marks
-from electrify.corpora.wrapping import joined_prose
+from electrify.corpora.doctext import strip_inline_markup, unwrap
+from electrify.corpora.wrapping import unwrap_prose
 
 VERSE = ["The woods are lovely, dark and deep,", "But I have promises to keep,",
          "And miles to go before I sleep,", "And miles to go before I sleep."]  # fmt: skip
@@ -13,10 +13,10 @@ PROSE = ["It was the best of times, it was the worst of times, it was the age of
 
 
 def test_wrapped_prose_becomes_one_line_and_verse_does_not():
-    assert joined_prose(PROSE, 75).count("\n") == 0
-    assert "the well-known season" in joined_prose(PROSE, 75)
-    assert joined_prose(VERSE, 75) == "\n".join(VERSE)
-    assert joined_prose(["  " + line for line in VERSE], 75) == "\n".join(VERSE)
+    assert unwrap_prose(PROSE, 75).count("\n") == 0
+    assert "the well-known season" in unwrap_prose(PROSE, 75)
+    assert unwrap_prose(VERSE, 75) == "\n".join(VERSE)
+    assert unwrap_prose(["  " + line for line in VERSE], 75) == "\n".join(VERSE)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_wrapped_prose_becomes_one_line_and_verse_does_not():
     ],
 )
 def test_tables_lists_and_headings_keep_their_lines(block):
-    assert joined_prose(block, 70) == "\n".join(block)
+    assert unwrap_prose(block, 70) == "\n".join(block)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_tables_lists_and_headings_keep_their_lines(block):
     ],
 )  # fmt: skip
 def test_parameters_and_items_become_one_line_each(block, lines):
-    assert len(unwrapped(block, 70).split("\n")) == lines
+    assert len(unwrap(block, 70).split("\n")) == lines
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,5 @@ def test_parameters_and_items_become_one_line_each(block, lines):
         ),
     ],
 )
-def test_marks_inside_lines_are_taken_off(marked, plain):
-    assert without_marks(marked) == plain
+def test_inline_markup_is_removed(marked, plain):
+    assert strip_inline_markup(marked) == plain

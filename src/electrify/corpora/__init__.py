@@ -1,1 +1,1 @@
-"""Raw sources in, documents out."""
+"""Readers that turn raw sources into documents."""

@@ -1,18 +1,18 @@
-"""Docstrings to plain text: markup, code and bare headings go, paragraphs become lines."""
+"""Convert docstrings to plain text: drop markup, code and empty headings, unwrap paragraphs."""
 
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from electrify.corpora.wrapping import blocks_of, is_wrapped_prose, one_line, wrap_width
+from electrify.corpora.wrapping import blocks_of, is_wrapped_prose, join_lines, wrap_width
 
-_GONE = "\0"  # stands where code was, until the headings over it are judged
-_KEPT = re.compile(  # directives whose text stays
+_REMOVED = "\0"  # replaces code until the headings above it have been checked
+_KEPT = re.compile(  # directives whose text is kept
     r"(?i:notes?|warnings?|caution|important|tip|hint|attention|danger|error|admonition|topic"
     r"|deprecated|version-?added|version-?changed)"
 )
 _DIRECTIVE = re.compile(r"(?:\.\. |!!! )(?P<name>[\w:.-]+?)(?:::| *$)(?: +(?P<rest>.*))?")
-_COMMENT = re.compile(r"\.\.(?: (?!\[)|$)")  # also targets and substitutions, but no footnotes
+_COMMENT = re.compile(r"\.\.(?: (?!\[)|$)")  # also targets and substitutions, but not footnotes
 _TAG = re.compile(r"</?[A-Z]\w*[^>]*>|\[!\w+\]")  # <Tip>, [!NOTE]
 _VERSION = re.compile(r"v?\d[\w.]*[:,]?\s*")
 _CODE = re.compile(
@@ -23,16 +23,16 @@ _CODE = re.compile(
 )
 _UNDERLINE = re.compile(r"([-=~^\"'*+#])\1{2,}")
 _BORDER = re.compile(r"[-=~^+| ]{3,}")
-_LEAD = re.compile(  # what only says that code follows
+_CODE_LEAD = re.compile(  # lines that only announce code
     r"(?:\S+ ){0,3}\S+:|(?:(?:[Uu]sage|[Cc]ode|[Bb]asic) )?(?:[Ee]xamples?|[Uu]sage)(?: [Uu]sage)?"
 )
 
 
 def prose(text: str, code: bool = False) -> str:
-    """A docstring as plain text, one paragraph, parameter or row per line."""
-    lines = _without_bare_headings(list(_without_markup(text.split("\n"), code)))
+    """Convert a docstring to plain text, one paragraph, parameter or row per line."""
+    lines = _drop_empty_headings(list(_drop_markup(text.split("\n"), code)))
     width = wrap_width(lines)
-    return without_marks("\n".join(unwrapped(block, width) for block in blocks_of(lines)))
+    return strip_inline_markup("\n".join(unwrap(block, width) for block in blocks_of(lines)))
 
 
 def _indent(line: str) -> int:
@@ -40,7 +40,7 @@ def _indent(line: str) -> int:
 
 
 def _end_of_body(lines: Sequence[str], start: int, indent: int) -> int:
-    """Where the lines that are indented deeper end."""
+    """Return the index after the last line that is indented deeper than `indent`."""
     end = start
     for number in range(start, len(lines)):
         if lines[number].strip():
@@ -54,8 +54,8 @@ def _end_of_block(lines: Sequence[str], start: int) -> int:
     return next((n for n in range(start, len(lines)) if not lines[n].strip()), len(lines))
 
 
-def _without_markup(lines: Sequence[str], code: bool) -> Iterator[str]:
-    """The lines without directives and, unless it is wanted, without code."""
+def _drop_markup(lines: Sequence[str], code: bool) -> Iterator[str]:
+    """Yield the lines without directives and, unless `code` is set, without code."""
     number = outer = 0
     while number < len(lines):
         start, line = number, lines[number]
@@ -66,7 +66,7 @@ def _without_markup(lines: Sequence[str], code: bool) -> Iterator[str]:
                 yield " " * indent + _VERSION.sub("", directive["rest"] or "", count=1)
             elif not (code and "code" in directive["name"]):
                 number = _end_of_body(lines, number, indent)
-                yield _GONE
+                yield _REMOVED
         elif _COMMENT.match(bare):
             number = _end_of_body(lines, number, indent)
         elif code:
@@ -74,17 +74,17 @@ def _without_markup(lines: Sequence[str], code: bool) -> Iterator[str]:
         elif bare.startswith(("```", "~~~")):
             ends = (n for n in range(number, len(lines)) if lines[n].strip() == bare[:3])
             number = next(ends, len(lines) - 1) + 1
-            yield _GONE
+            yield _REMOVED
         elif bare.startswith(">>>"):
             number = _end_of_block(lines, number)
-            yield _GONE
+            yield _REMOVED
         elif bare.endswith("::"):
             number = _end_of_body(lines, number, indent)
             yield line.rstrip(": ") + ":" if bare != "::" else ""
-            yield _GONE
+            yield _REMOVED
         elif _CODE.match(bare) and (end := _end_of_code(lines, start, outer)):
             number = end
-            yield _GONE
+            yield _REMOVED
         elif not _TAG.fullmatch(bare.removeprefix("> ")):
             marked = bare.startswith((".. [", "> "))  # a footnote, a quotation
             yield " " * indent + bare.partition(" ")[2] if marked else line
@@ -92,7 +92,7 @@ def _without_markup(lines: Sequence[str], code: bool) -> Iterator[str]:
 
 
 def _end_of_code(lines: Sequence[str], start: int, outer: int) -> int:
-    """Where a block that looks like code ends; 0 if it does not, or if no block begins here."""
+    """Return where a block of code ends; 0 if it is not code or no block begins here."""
     indent = _indent(lines[start])
     if indent > outer:
         end = _end_of_body(lines, start, outer)
@@ -104,10 +104,10 @@ def _end_of_code(lines: Sequence[str], start: int, outer: int) -> int:
     return end if sum(map(bool, map(_CODE.match, level))) * 2 > len(level) else 0
 
 
-def _without_bare_headings(lines: Sequence[str]) -> list[str]:
-    """The lines without underlines and without headings over nothing, or over code that is gone."""
+def _drop_empty_headings(lines: Sequence[str]) -> list[str]:
+    """Return the lines without underlines and without headings of empty or removed sections."""
     kept: list[str] = []
-    below, gone = -1, False  # the indent of what is kept next, -1 for a heading or the end
+    below, removed = -1, False  # the indent of the next line kept; -1 for a heading or the end
     number = len(lines)
     while number:
         number -= 1
@@ -115,49 +115,48 @@ def _without_bare_headings(lines: Sequence[str]) -> list[str]:
         bare = line.strip()
         above = lines[number - 1] if number else ""
         title = above.strip()
-        alone = not title or title == _GONE or _indent(above) > indent
-        if bare == _GONE:
-            gone = True
-        elif title.strip(_GONE) and _UNDERLINE.fullmatch(bare) and len(title) <= len(bare) + 2:
+        alone = not title or title == _REMOVED or _indent(above) > indent
+        if bare == _REMOVED:
+            removed = True
+        elif title.strip(_REMOVED) and _UNDERLINE.fullmatch(bare) and len(title) <= len(bare) + 2:
             number -= 1
             kept += [] if below == -1 else ["", above, ""]
-            below, gone = -1, False
+            below, removed = -1, False
         elif not bare or _BORDER.fullmatch(bare):
             kept.append("")
-        elif alone and _LEAD.fullmatch(bare) and below <= indent and (gone or below == -1):
+        elif alone and _CODE_LEAD.fullmatch(bare) and below <= indent and (removed or below == -1):
             continue
         else:
             kept.append(line)
-            below, gone = indent, False
+            below, removed = indent, False
     return kept[::-1]
 
 
-_ITEM = re.compile(  # what begins a line of its own: in a list, of parameters, of references
+_ITEM = re.compile(  # starts a line of its own: a list item, parameter or reference
     r"\s*(?:[-*+•] |\(?(?:\d{1,3}|[a-zA-Z])[.)] |[:@]\w|\[\d+\] |``?[^`]+``? ?:"
     r"|\*{0,2}\w[\w.]*(?: ?\(.*?\))? ?:(?:\s|$))"
 )
-_TERM = re.compile(r"\s*[*`\w][\w.,*` ]* : ")  # and its type; what follows is about it
+_TERM = re.compile(r"\s*[*`\w][\w.,*` ]* : ")  # a parameter and its type; its description follows
 
 
-def unwrapped(block: Sequence[str], width: int) -> str:
-    """A block of prose as one line; in any other, lines joined where one goes on in the next."""
-    margin = min(len(line) - len(line.lstrip()) for line in block)
+def unwrap(block: Sequence[str], width: int) -> str:
+    """Join a block of prose into one line; in other blocks join only the wrapped lines."""
+    margin = min(map(_indent, block))
     block = [line[margin:] for line in block]
     width = min(max(40, width - margin), max(72, *map(len, block)))
     if not any(map(_ITEM.match, block[1:])) and is_wrapped_prose(block, width):
-        return one_line(block)
+        return join_lines(block)
     joined = [[block[0]]]
     for line, after in pairwise(block):
         words = after.lstrip()
         full = len(line) + 1 + len(words.split(None, 1)[0]) > 0.85 * width
         open_end = len(line) > 50 and line[-1] not in ".:;!?" and words[0].islower()
-        start = len(joined[-1][0]) - len(joined[-1][0].lstrip())
-        deep = len(after) - len(words) >= start
+        deep = _indent(after) >= _indent(joined[-1][0])
         if (full or open_end) and deep and not _TERM.match(line) and not _ITEM.match(after):
             joined[-1].append(after)
         else:
             joined.append([after])
-    return "\n".join(lines[0][: -len(lines[0].lstrip())] + one_line(lines) for lines in joined)
+    return "\n".join(lines[0][: -len(lines[0].lstrip())] + join_lines(lines) for lines in joined)
 
 
 _LITERAL = re.compile(r"``([^`\n]+)``")
@@ -174,15 +173,15 @@ _FIELD = re.compile(
 _TITLED = re.compile(r"(.+?) *<[^>]+>")
 
 
-def without_marks(text: str) -> str:
-    """Text without the marks of reStructuredText inside lines: roles, links, emphasis, fields."""
+def strip_inline_markup(text: str) -> str:
+    """Remove inline reStructuredText markup: roles, links, emphasis, fields."""
     text = _CITED.sub(r"\1", _FIELD.sub(r"\1\2\3:", _ESCAPE.sub(r"\1\2", text)))
     if "`" in text:
-        text = _LITERAL.sub(r"\1", _LINK.sub(r"\1", _ROLE.sub(_said, text)))
+        text = _LITERAL.sub(r"\1", _LINK.sub(r"\1", _ROLE.sub(_role_text, text)))
     return _STRONG.sub(r"\2", text) if "*" in text else text
 
 
-def _said(role: re.Match[str]) -> str:
+def _role_text(role: re.Match[str]) -> str:
     if titled := _TITLED.fullmatch(role[1]):
         return titled[1]
     return role[1].rpartition(".")[2] if role[1].startswith("~") else role[1].lstrip("!.")

@@ -1,4 +1,4 @@
-"""A document, the parts a corpus is read in, and what every kind of corpus must offer."""
+"""Documents, the parts a corpus is read in, and the interface of a reader."""
 
 import os
 from collections import Counter
@@ -14,13 +14,15 @@ from electrify.storage.commit import read_manifest, sha256_of
 from electrify.storage.verified import Stamp, stamp_of
 
 ROW_GROUP_CHARACTERS = 4_000_000
-SHORT = 400  # characters: a paragraph rather than a document
-MOST_AT_ONCE = 1 << 28  # bytes that are read, if every row repeats all that its row group holds
-MOST_TEXT = 1 << 26  # bytes in a row group: more than 4 million characters and the largest document
+SHORT_DOCUMENT = 400  # characters: a paragraph rather than a document
+# Bytes of a batch of rows, in the worst case that every row repeats the whole row group.
+MAX_BATCH_BYTES = 1 << 28
+# Bytes of text in a row group: room for 4 million characters and the largest document.
+MAX_ROW_GROUP_BYTES = 1 << 26
 
 
 class Document(NamedTuple):
-    """One text. `id` is unique in its corpus and stays the same when the corpus is rebuilt."""
+    """A text; `id` is unique in its corpus and stays the same when the corpus is rebuilt."""
 
     id: str
     text: str
@@ -30,76 +32,76 @@ class Document(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """A place to read from: a whole file, or bytes (for Parquet: row groups) start to stop."""
+    """A file, or the bytes (for Parquet: the row groups) of one from start to stop."""
 
     path: Path
     start: int = 0
     stop: int | None = None
     sha256: str = ""
-    """Of the file, if it is known: then it is verified before anything is read."""
+    """The checksum of the file, verified before reading; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one worker turns into one file of documents.
+    """The input from which one worker makes one file of documents.
 
-    Parts follow from the source alone, never from the number of workers: that is why the output
-    is the same for any number. A part carries `data` where the source can only be read in order
-    (one compressed stream) and `slices` where a worker can open the source by itself.
+    Parts depend on the source alone, never on the number of workers, so the output is the same for
+    any number. A part carries `data` if the source can only be read in order (one compressed
+    stream), and `slices` if a worker can open the source itself.
     """
 
     source: str
     data: bytes = b""
     slices: tuple[Slice, ...] = ()
     context: Any = None
-    """What the kind's reader wants to know again in the worker; must pickle."""
-    troubles: tuple[str, ...] = ()
-    """Faults of the source met while it was cut into parts, e.g. "source truncated"."""
-    share: float | None = None
-    """How much of all sources is read when this part ends, from 0 to 1, where that is known."""
+    """Anything that the reader needs again in the worker; must be picklable."""
+    problems: tuple[str, ...] = ()
+    """Problems found while splitting the source into parts, e.g. "source truncated"."""
+    fraction: float | None = None
+    """Fraction of all sources that has been read at the end of this part, if known."""
 
 
-def part_of_files(files: Sequence[tuple[Path, str]], share: float) -> Part:
-    """A part of whole files, with their names as its context."""
+def part_of_files(files: Sequence[tuple[Path, str]], fraction: float) -> Part:
+    """Return a part of complete files, with their names as its context."""
     slices, names = tuple(Slice(path) for path, _ in files), tuple(name for _, name in files)
-    return Part(names[0], slices=slices, context=names, share=share)
+    return Part(names[0], slices=slices, context=names, fraction=fraction)
 
 
 class Reader(Protocol):
-    """One kind of corpus. A frozen dataclass: its fields are the kind's options."""
+    """A reader of one kind of corpus: a frozen dataclass whose fields are its options."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
-        """Cut the sources into parts. Runs in the parent and should do little but read."""
+        """Split the sources into parts; runs in the parent, so it should do little but read."""
         ...
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
-        """The documents of a part. Runs in a worker; `tally` counts what is left out, by reason."""
+        """Yield the documents of a part; runs in a worker. `tally` counts drops by reason."""
         ...
 
 
 @runtime_checkable
-class KnowsItsSources(Protocol):
-    """A reader whose sources are not paths on this machine."""
+class HasFingerprints(Protocol):
+    """A reader whose sources are not local paths."""
 
     def fingerprints(self, sources: Sequence[Path]) -> list[dict[str, Any]]:
-        """What identifies the sources: name and version, size or hash."""
+        """Return what identifies the sources: name and version, size or hash."""
         ...
 
 
 @runtime_checkable
-class Advises(Protocol):
-    """A reader that can tell from what was read whether its options suit the sources."""
+class HasAdvice(Protocol):
+    """A reader that can check, after reading, whether its options suit the sources."""
 
-    def advice(self, read: Mapping[str, int]) -> str | None:
-        """What to tell the user, if anything; `read` counts what was read, before any filter.
+    def advice(self, counts: Mapping[str, int]) -> str | None:
+        """Return advice for the user, or None. `counts` is of what was read, before any filter.
 
-        Keys: documents, short (fewer than SHORT characters), characters, dropped (characters).
+        Keys: documents, short (below SHORT_DOCUMENT characters), characters, dropped (characters).
         """
         ...
 
 
 def write_parquet(path: Path, documents: Iterable[Document]) -> None:
-    """Write documents in row groups of a few megabytes; equal documents give equal bytes."""
+    """Write documents in row groups of a few megabytes; the bytes depend on the documents only."""
     pa, pq = _arrow()
     schema = pa.schema([(name, pa.string()) for name in Document._fields])
     with (
@@ -127,20 +129,20 @@ def _groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def describe_documents(folder: Path) -> dict[str, Any]:
-    """What identifies a folder of documents as the input of something else."""
+    """Return what identifies a folder of documents when it is the input of another step."""
     manifest = read_manifest(folder, "documents")
     if not manifest["documents"]:
         raise UserError(
-            f"{folder} holds no documents",
-            got="a finished folder with none",
-            fix="see in its manifest.json why all were left out, and make it again",
+            f"{folder} contains no documents",
+            got="a complete folder with 0 documents",
+            fix='look for the reasons under "dropped" in its manifest.json, then rebuild it',
         )
     digest = sha256_of(folder / "manifest.json")
     return {"name": folder.name, "documents": manifest["documents"], "manifest_sha256": digest}
 
 
 def row_groups(folder: Path) -> list[Slice]:
-    """Every row group of a folder of documents, in order: what can be read independently."""
+    """Return every row group of a folder of documents, in order; each can be read on its own."""
     slices = []
     for entry in read_manifest(folder, "documents")["files"]:
         path = folder / entry["name"]
@@ -151,7 +153,7 @@ def row_groups(folder: Path) -> list[Slice]:
 
 
 def read_parquet(slices: Sequence[Slice]) -> Iterator[Document]:
-    """The documents of row groups, in order; what is damaged on disk is an error."""
+    """Yield the documents of row groups in order; damage on disk is an error."""
     for path, start, stop, sha256 in slices:
         with _opened(path, sha256) as file:
             _check_columns(file.schema_arrow)
@@ -163,7 +165,7 @@ def read_parquet(slices: Sequence[Slice]) -> Iterator[Document]:
 
 @contextmanager
 def _opened(path: Path, sha256: str = "") -> Iterator[Any]:
-    """A file of documents, verified first if its hash is given; damage found inside is an error."""
+    """Open a file of documents, verifying its hash if given; damage is an error."""
     pa, pq = _arrow()
     try:
         _check_unchanged(stamp_of(path, sha256))
@@ -174,53 +176,53 @@ def _opened(path: Path, sha256: str = "") -> Iterator[Any]:
             yield file
     except (OSError, ValueError) as error:
         raise DamagedError(
-            f"{path} is damaged", got=str(error), fix="delete the folder and build it again"
+            f"{path} is damaged", got=str(error), fix="delete the folder and rebuild it"
         ) from error
 
 
 def _check_columns(schema: Any) -> None:
     for name in Document._fields:
         if schema.names.count(name) != 1:
-            raise ValueError(f"the columns {schema.names}, not {list(Document._fields)}")
+            raise ValueError(f"the columns are {schema.names}, expected {list(Document._fields)}")
         if str(kind := schema.field(name).type) not in ("string", "large_string"):
-            raise ValueError(f"column {name!r} holds {kind}, not strings")
+            raise ValueError(f"column {name!r} has type {kind}, expected string")
 
 
 def _batches(file: Any, group: int) -> Iterator[Any]:
-    """The rows of a row group, so few at a time that memory stays bounded."""
+    """Yield the rows of a row group in batches small enough to bound memory."""
     size = max(1, file.metadata.row_group(group).total_byte_size)
-    rows = min(1000, max(1, MOST_AT_ONCE // size))
+    rows = min(1000, max(1, MAX_BATCH_BYTES // size))
     total, fields = 0, list(Document._fields)
     for batch in file.iter_batches(rows, row_groups=[group], columns=fields, use_threads=False):
         text = batch.column("text")
         total += text.nbytes
-        if total > MOST_TEXT:
-            raise ValueError(f"more than {MOST_TEXT:,} bytes of text in one row group")
+        if total > MAX_ROW_GROUP_BYTES:
+            raise ValueError(f"more than {MAX_ROW_GROUP_BYTES:,} bytes of text in one row group")
         if text.null_count:
             raise ValueError("a document without text")
         yield batch
 
 
-@lru_cache(maxsize=64)  # a file's row groups are read one after another
+@lru_cache(maxsize=64)  # because the row groups of a file are read one after another
 def _check_unchanged(stamp: Stamp) -> None:
     path, expected = Path(stamp[0]), stamp[1]
     if expected and (found := sha256_of(path)) != expected:
-        raise ValueError(f"SHA-256 is {found}, should be {expected}")
+        raise ValueError(f"the SHA-256 is {found}, expected {expected}")
 
 
 def documents_at(folder: Path, numbers: Sequence[int]) -> Iterator[Document]:
-    """The documents at some places of a folder, which must be in rising order."""
-    begin, wanted = 0, list(numbers)
+    """Yield the documents at the given positions of a folder, which must be ascending."""
+    offset, wanted = 0, list(numbers)
     for group in row_groups(folder):
         if not wanted:
             return
         documents: list[Document] | None = None
         with _opened(group.path) as file:
             count = file.metadata.row_group(group.start).num_rows
-        while wanted and wanted[0] < begin + count:
+        while wanted and wanted[0] < offset + count:
             documents = documents or list(read_parquet([group]))
-            yield documents[wanted.pop(0) - begin]
-        begin += count
+            yield documents[wanted.pop(0) - offset]
+        offset += count
 
 
 def _arrow() -> tuple[Any, Any]:

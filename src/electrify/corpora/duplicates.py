@@ -1,4 +1,4 @@
-"""Exact de-duplication over any number of documents in bounded memory, first come first kept."""
+"""Exact deduplication of any number of documents in bounded memory; the first one is kept."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,31 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 KEY = np.dtype([("high", "<u8"), ("low", "<u8")])
-KEYS_AT_ONCE = 4_000_000  # about 300 MB while they are sorted
+KEYS_PER_PASS = 4_000_000  # about 300 MB while they are sorted
 
 
 def text_key(text: str) -> bytes:
-    """What two documents share only if their texts are the same."""
+    """Return a hash of a text by which duplicates are found."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY.itemsize).digest()
 
 
 def first_occurrences(files: Sequence[Path]) -> list[NDArray[np.bool_]]:
-    """For each file of keys, which of them no earlier key in any file equals.
+    """Return, for each file of keys, a mask of the keys that equal no earlier key in any file.
 
-    The keys are looked at in passes, each over those of one residue, so that however many there
-    are only a pass's share is in memory.
+    The keys are compared in passes, one for each residue, so that only the keys of one pass are in
+    memory at a time.
     """
     counts = [path.stat().st_size // KEY.itemsize for path in files]
     keep = np.zeros(sum(counts), dtype=bool)
-    begins = np.cumsum([0, *counts])
-    passes = sum(counts) // KEYS_AT_ONCE + 1
+    offsets = np.cumsum([0, *counts])
+    passes = sum(counts) // KEYS_PER_PASS + 1
     for residue in range(passes):
-        keys, places = [np.zeros(0, KEY)], [np.zeros(0, np.int64)]
-        for begin, path in zip(begins, files, strict=False):
-            mine = np.fromfile(path, dtype=KEY)
-            rows = np.flatnonzero(mine["high"] % passes == residue)
-            keys.append(mine[rows])
-            places.append(begin + rows)
+        keys, positions = [np.zeros(0, KEY)], [np.zeros(0, np.int64)]
+        for offset, path in zip(offsets, files, strict=False):
+            file_keys = np.fromfile(path, dtype=KEY)
+            rows = np.flatnonzero(file_keys["high"] % passes == residue)
+            keys.append(file_keys[rows])
+            positions.append(offset + rows)
         _, firsts = np.unique(np.concatenate(keys), return_index=True)
-        keep[np.concatenate(places)[firsts]] = True
-    return np.split(keep, begins[1:-1]) if files else []
+        keep[np.concatenate(positions)[firsts]] = True
+    return np.split(keep, offsets[1:-1]) if files else []

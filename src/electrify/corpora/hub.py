@@ -1,4 +1,4 @@
-"""Parquet: files and folders here, and data sets of the Hugging Face Hub, read as they stream."""
+"""Read local Parquet files, and stream Parquet datasets of the Hugging Face Hub."""
 
 import os
 import re
@@ -7,37 +7,39 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.archive import LIMIT, PART
+from electrify.corpora.archive import MAX_DOCUMENT_BYTES, PART_BYTES
 from electrify.corpora.clean import decode_utf8
 from electrify.corpora.columns import (
     STRINGS,
     check_text,
     columns_to_read,
-    holds,
+    has_column,
     plain_values,
     text_values,
 )
-from electrify.corpora.document import MOST_AT_ONCE, Document, Part, Slice
+from electrify.corpora.document import MAX_BATCH_BYTES, Document, Part, Slice
 from electrify.corpora.plaintext import TextFields
 from electrify.corpora.troubles import TOO_LARGE, missing
 from electrify.errors import UserError, needs
 from electrify.storage.commit import sha256_of
 
-BATCH = 4_000_000  # bytes of text that are unpacked at a time
-# Bytes of a row group whose texts are held once if they are stored once. Of a larger one Arrow
-# would collect all texts for that, so a few rows are read at a time, in case they are all the same.
-MOST_CODED = 2 * PART
-ROWS_AT_ONCE = 8
-TIMEOUT = 10.0  # seconds until the Hub must have answered
+BATCH_BYTES = 4_000_000  # of text decompressed at a time
+# Up to this size, a row group is read with dictionary encoding, which holds a repeated text once.
+# Arrow would collect all texts of a larger one for that, so those are read a few rows at a time, in
+# case they are all the same.
+MAX_DICTIONARY_BYTES = 2 * PART_BYTES
+ROWS_PER_BATCH = 8  # of a larger row group
+TIMEOUT = 10.0  # seconds to wait for the Hub's answer
 
 
 class ParquetSource(NamedTuple):
-    """A Parquet file, its name in ids and its size; `remote` if it is a path on the Hub."""
+    """A Parquet file, its name in document ids and its size; `remote` if it is on the Hub."""
 
     path: Path
     name: str
@@ -46,27 +48,29 @@ class ParquetSource(NamedTuple):
 
 
 class _RowGroup(NamedTuple):
-    """A row group of a file: bytes of text in it, and the share of the file that ends with it."""
+    """A row group: its bytes of text, and the fraction of the file up to its end."""
 
     source: ParquetSource
     number: int
     size: int
-    share: float
+    fraction: float
 
 
 @contextmanager
 def _parquet(source: ParquetSource) -> Iterator[Callable[..., Any]]:
-    """Makes a `ParquetFile` of a file that is opened here or on the Hub, with any options."""
+    """Open a local or remote file, and yield a function that makes `ParquetFile`s of it."""
     pq = needs("pyarrow.parquet", extra="data", why="reading Parquet")
     try:
         with _opened(source) as file:
-            # a small buffer, not the whole row group at once: row groups may have gigabytes
+            # a small buffer instead of the complete row group, which may have gigabytes
             yield partial(pq.ParquetFile, file, pre_buffer=False, buffer_size=archive.BLOCK_BYTES)
     except _reading_errors() as error:  # pyarrow's ArrowInvalid is a ValueError
         raise UserError(
             f"{source.name} cannot be read as Parquet",
             got=_first_line(error),
-            fix="try again" if source.remote else "get the file again: it may be cut or damaged",
+            fix="try again"
+            if source.remote
+            else "download the file again: it may be truncated or damaged",
         ) from error
 
 
@@ -85,19 +89,19 @@ def _first_line(error: BaseException) -> str:
 
 
 def _reading_errors() -> tuple[type[BaseException], ...]:
-    """What reading raises here or over the network."""
+    """Return the errors that reading raises, locally or over the network."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    # Its bases include the error of whichever HTTP library this version of the Hub's client uses.
+    # Its bases include the error of the HTTP library that this version of the client uses.
     return (OSError, ValueError, *HfHubHTTPError.__bases__)
 
 
 def _row_groups(source: ParquetSource, columns: TextFields) -> Iterator[_RowGroup]:
     with _parquet(source) as parquet:
         file = parquet()
-        there = file.schema_arrow.names
-        if columns.text not in there:
-            raise missing(source.name, "column", "--text", columns.text, there)
+        available = file.schema_arrow.names
+        if columns.text not in available:
+            raise missing(source.name, "column", "--text", columns.text, available)
         check_text(source.name, columns.text, file.schema_arrow)
         count = file.metadata.num_row_groups
         for number in range(count):
@@ -108,96 +112,92 @@ def _row_groups(source: ParquetSource, columns: TextFields) -> Iterator[_RowGrou
 
 
 def _sizes(group: Any, columns: TextFields) -> tuple[int, int]:
-    """The bytes of a row group's columns, unpacked and as stored."""
+    """Return the bytes of a row group's columns, decompressed and as stored."""
     names = (columns.text, columns.id, columns.title)
     chunks = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema in names]
-    unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
-    return unpacked, sum(chunk.total_compressed_size for chunk in chunks)
+    decompressed = sum(chunk.total_uncompressed_size for chunk in chunks)
+    return decompressed, sum(chunk.total_compressed_size for chunk in chunks)
 
 
 def _parts(sources: Sequence[ParquetSource], columns: TextFields) -> Iterator[Part]:
-    """Neighbouring row groups together, up to the size of a part."""
+    """Group consecutive row groups into parts."""
     total = max(1, sum(source.size for source in sources))
-    begin = dict(zip(sources, accumulate((s.size for s in sources), initial=0), strict=False))
+    offsets = dict(zip(sources, accumulate((s.size for s in sources), initial=0), strict=False))
     groups = (group for source in sources for group in _row_groups(source, columns))
-    for batch in archive.group(groups, lambda group: group.size, PART):
-        slices: list[Slice] = []
-        used: list[ParquetSource] = []
-        for group in batch:
-            if slices and used[-1] == group.source:
-                slices[-1] = slices[-1]._replace(stop=group.number + 1)
-            else:
-                slices.append(Slice(group.source.path, group.number, group.number + 1))
-                used.append(group.source)
-        share = min(1, (begin[used[-1]] + used[-1].size * batch[-1].share) / total)
-        yield Part(used[0].name, slices=tuple(slices), context=tuple(used), share=share)
-
-
-def _documents(part: Part, columns: TextFields, tally: Counter[str]) -> Iterator[Document]:
-    for piece, source in zip(part.slices, part.context, strict=True):
-        for row, text, given, title in _rows(source, piece, columns):
-            if text is None:
-                tally["no text"] += 1
-            elif len(text) > LIMIT:
-                tally[TOO_LARGE] += 1
-            else:
-                yield columns.document(source.name, row, decode_utf8(text, tally), given, title)
+    for batch in archive.group(groups, lambda group: group.size, PART_BYTES):
+        used: dict[ParquetSource, Slice] = {}
+        for source, run in groupby(batch, attrgetter("source")):
+            numbers = [group.number for group in run]
+            used[source] = Slice(source.path, numbers[0], numbers[-1] + 1)
+        last = batch[-1]
+        fraction = min(1, (offsets[last.source] + last.source.size * last.fraction) / total)
+        name, slices = batch[0].source.name, tuple(used.values())
+        yield Part(name, slices=slices, context=tuple(used), fraction=fraction)
 
 
 def _rows(
-    source: ParquetSource, piece: Slice, columns: TextFields
+    source: ParquetSource, selection: Slice, columns: TextFields
 ) -> Iterator[tuple[int, bytes | None, object, object]]:
-    """(row number, text, id, title) of the row groups of a slice, a few megabytes at a time."""
+    """Yield (row number, text, id, title) of some row groups, a few megabytes at a time."""
     with _parquet(source) as parquet:
         file = parquet()
-        stop = file.num_row_groups if piece.stop is None else piece.stop
+        stop = file.num_row_groups if selection.stop is None else selection.stop
         groups = [file.metadata.row_group(number) for number in range(stop)]
-        row = 1 + sum(group.num_rows for group in groups[: piece.start])
-        groups = groups[piece.start :]
+        row = 1 + sum(group.num_rows for group in groups[: selection.start])
+        groups = groups[selection.start :]
         found = [_sizes(group, columns) for group in groups]
-        sizes, stored, unpacked = [size for size, _ in found], sum(s for _, s in found), 0
-        most = sum(group.num_rows for group in groups) * BATCH // max(1, sum(sizes))
+        sizes, stored, decompressed = [size for size, _ in found], sum(s for _, s in found), 0
+        max_rows = sum(group.num_rows for group in groups) * BATCH_BYTES // max(1, sum(sizes))
         largest = max([1, *sizes])
-        small = largest <= MOST_CODED
+        small = largest <= MAX_DICTIONARY_BYTES
         read = columns_to_read(file.schema_arrow, columns)
-        coded = [name for name in read if small and holds(file.schema_arrow, name, STRINGS)]
-        rows = 1000 if small else min(ROWS_AT_ONCE, MOST_AT_ONCE // largest)
-        batches = parquet(metadata=file.metadata, read_dictionary=coded).iter_batches(
-            batch_size=max(1, min(rows, most)),
-            row_groups=list(range(piece.start, stop)),
+        dictionary = [
+            name for name in read if small and has_column(file.schema_arrow, name, STRINGS)
+        ]
+        rows = 1000 if small else min(ROWS_PER_BATCH, MAX_BATCH_BYTES // largest)
+        batches = parquet(metadata=file.metadata, read_dictionary=dictionary).iter_batches(
+            batch_size=max(1, min(rows, max_rows)),
+            row_groups=list(range(selection.start, stop)),
             columns=read,
-            use_threads=False,  # the engine has a worker per core already
+            use_threads=False,  # there is already one worker per core
         )
         for batch in batches:
             table = {name: batch.column(name) for name in batch.schema.names}
             texts = text_values(table[columns.text])
-            unpacked += sum(len(text) for text in texts if text is not None)
-            archive.refuse_bomb(source.name, unpacked, stored)
-            nothing = [None] * len(texts)
-            ids = plain_values(table.get(columns.id), nothing)
-            titles = plain_values(table.get(columns.title), nothing)
+            decompressed += sum(len(text) for text in texts if text is not None)
+            archive.refuse_bomb(source.name, decompressed, stored)
+            absent = [None] * len(texts)
+            ids = plain_values(table.get(columns.id), absent)
+            titles = plain_values(table.get(columns.title), absent)
             yield from zip(range(row, row + len(texts)), texts, ids, titles, strict=True)
             row += len(texts)
 
 
 @dataclass(frozen=True)
 class Parquet(TextFields):
-    """Parquet files, or folders of them, with a column of text."""
+    """Parquet files or folders of them, with a text column."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
-        """Cut the sources into parts."""
+        """Split the sources into parts."""
         files = archive.expand(sources, (".parquet",))
         yield from _parts(
             [ParquetSource(path, name, path.stat().st_size) for path, name in files], self
         )
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
-        """The documents of a part."""
-        yield from _documents(part, self, tally)
+        """Yield the documents of a part."""
+        for rows, source in zip(part.slices, part.context, strict=True):
+            for row, text, row_id, title in _rows(source, rows, self):
+                if text is None:
+                    tally["no text"] += 1
+                elif len(text) > MAX_DOCUMENT_BYTES:
+                    tally[TOO_LARGE] += 1
+                else:
+                    yield self.document(source.name, row, decode_utf8(text, tally), row_id, title)
 
 
-class Resolved(NamedTuple):
-    """A data set at one commit: what a manifest must say to get the same text again."""
+class ResolvedDataset(NamedTuple):
+    """A dataset at one commit: what the manifest must record to reproduce the text."""
 
     name: str
     revision: str
@@ -206,27 +206,27 @@ class Resolved(NamedTuple):
 
 @dataclass(frozen=True)
 class Hub(Parquet):
-    """A Parquet data set of the Hugging Face Hub by name, or a local copy of one by its folder.
+    """A Parquet dataset on the Hugging Face Hub by name, or a local copy of one by its folder.
 
-    Nothing is downloaded as a whole. The revision is resolved to a commit once, so that all parts
-    come from the same state of the data set; `--revision` and a commit pins it, so that later runs
-    read that state, too. A local copy is known by the hashes of its files.
+    The files are streamed, not downloaded first. The revision is resolved to a commit once, so that
+    all parts come from the same version of the dataset; use `--revision COMMIT` to pin it for later
+    runs. A local copy is identified by the hashes of its files.
     """
 
     subset: str | None = None
-    """The subset (configuration): the folder that holds its files, e.g. 20231101.en."""
+    """Subset (configuration): the folder of its files, e.g. 20231101.en."""
     split: str = "train"
-    """The split: the beginning of the names of its files, or their folder."""
+    """Split: the first part of its file names, or their folder."""
     revision: str | None = None
-    """A branch, tag or commit; the main branch if not given."""
+    """Branch, tag or commit; None is the main branch."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
-        """Cut the sources into parts."""
-        names = dict.fromkeys(sources)  # one that is named twice would give its ids twice
+        """Split the sources into parts."""
+        names = dict.fromkeys(sources)  # a source named twice would repeat its ids
         yield from _parts([file for name in names for file in self.resolve(name).files], self)
 
     def fingerprints(self, sources: Sequence[Path]) -> list[dict[str, Any]]:
-        """The commit of each data set, and its files."""
+        """Return the commit and the files of each dataset."""
         return [
             {
                 "name": resolved.name,
@@ -236,8 +236,8 @@ class Hub(Parquet):
             for resolved in map(self.resolve, sources)
         ]
 
-    def resolve(self, source: Path) -> Resolved:
-        """The commit and the files that a name means now."""
+    def resolve(self, source: Path) -> ResolvedDataset:
+        """Return the commit and the files that a name refers to now."""
         name = source.as_posix()
         local = source.is_dir()
         try:
@@ -249,11 +249,11 @@ class Hub(Parquet):
             ParquetSource(Path(root) / path, f"{name}/{path}", size, remote=not local)
             for path, size in found
         )
-        return Resolved(name, commit, tuple(chosen))
+        return ResolvedDataset(name, commit, tuple(chosen))
 
 
 def _fingerprint(file: ParquetSource) -> dict[str, Any]:
-    """A commit says all about a remote file; one that is here is hashed."""
+    """Identify a file: a remote one by the commit, a local one by its hash."""
     known = {"name": file.name, "bytes": file.size}
     return known if file.remote else {**known, "sha256": sha256_of(file.path)}
 
@@ -264,18 +264,18 @@ def _local(folder: Path) -> tuple[list[tuple[str, int]], str, str]:
     return list_parquet(fsspec.filesystem("file"), folder.as_posix()), folder.as_posix(), ""
 
 
-@lru_cache  # asked for the fingerprints and again for the parts: both must mean the same commit
+@lru_cache  # the fingerprints and the parts must refer to the same commit
 def _remote(name: str, revision: str | None) -> tuple[list[tuple[str, int]], str, str]:
     import huggingface_hub as hub
 
-    # One question with a time limit first: the file system would try again and again.
+    # A first request with a timeout, because the file system would retry for long.
     commit = str(hub.HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT).sha)
     root = f"datasets/{name}@{commit}"
     return list_parquet(hub.HfFileSystem(), root), root, commit
 
 
 def list_parquet(filesystem: Any, root: str) -> list[tuple[str, int]]:
-    """(path below `root`, size) of every Parquet file, from any fsspec file system."""
+    """Return (path below `root`, size) of every Parquet file in an fsspec file system."""
     start = filesystem._strip_protocol(root).rstrip("/") + "/"
     found = filesystem.find(root, detail=True)
     return sorted(
@@ -288,57 +288,59 @@ def list_parquet(filesystem: Any, root: str) -> list[tuple[str, int]]:
 def _unreachable(name: str, revision: str | None, error: BaseException) -> UserError:
     kind = type(error).__name__
     if "NotFound" in kind or isinstance(error, ValueError):
-        fix = "check the name (owner/name), --revision, and whether you may read it"
+        fix = "check the name (owner/name), --revision, and that you have access"
     elif "Gated" in kind:
-        fix = "accept its conditions on its page, then log in with `hf auth login`"
+        fix = "accept the terms on the page of the dataset, then log in with `hf auth login`"
     else:
-        fix = "check the network, or download the Parquet files and use the kind parquet"
+        fix = "check the network, or download the files and use `electrify corpus parquet`"
     at = f" at {revision}" if revision else ""
-    return UserError(f"data set {name}{at} cannot be read", got=_first_line(error), fix=fix)
+    return UserError(f"dataset {name}{at} cannot be read", got=_first_line(error), fix=fix)
 
 
 def choose_files(
     files: Sequence[tuple[str, int]], name: str, subset: str | None, split: str
 ) -> list[tuple[str, int]]:
-    """The files of a subset and split, by the Hub's naming: `subset/split-00000-of-00002`,
-    `data/split-*`, `split/*`, `subset/split/*`; files that name no split at all are `train`.
+    """Return the files of a subset and split.
+
+    The Hub names files `subset/split-00000-of-00002`, `data/split-*`, `split/*` or
+    `subset/split/*`; files without a split in their path belong to `train`.
     """
     if not files:
         raise UserError(
-            f"data set {name} has no Parquet files",
+            f"dataset {name} has no Parquet files",
             got="none in the repository",
-            fix="try --revision refs/convert/parquet, which the Hub makes for many data sets",
+            fix="try --revision refs/convert/parquet, which the Hub creates for many datasets",
         )
     splits = {path: _split_of(path) for path, _ in files}
     subsets = sorted({_subset_of(path, splits[path]) for path in splits} - {""})
     if subset is None and len(subsets) > 1:
         shown = ", ".join(subsets[:20]) + (", …" if len(subsets) > 20 else "")
-        what = f"data set {name} has several subsets"
-        raise UserError(what, got=shown, fix="give --subset and one of them")
+        what = f"dataset {name} has several subsets"
+        raise UserError(what, got=shown, fix="choose one of them with --subset")
     if subset is not None and subset not in subsets:
         raise missing(name, "subset", "--subset", subset, subsets or ["(none)"])
-    mine = [f for f in files if subset is None or _subset_of(f[0], splits[f[0]]) == subset]
-    chosen = [file for file in mine if splits[file[0]] == split]
+    in_subset = [f for f in files if subset is None or _subset_of(f[0], splits[f[0]]) == subset]
+    chosen = [file for file in in_subset if splits[file[0]] == split]
     if not chosen:
-        there = sorted({splits[path] for path, _ in mine})
-        raise missing(name, "split", "--split", split, there)
+        available = sorted({splits[path] for path, _ in in_subset})
+        raise missing(name, "split", "--split", split, available)
     return chosen
 
 
 _SHARD = re.compile(r"(?P<split>\w+(?:[.-]\w+)*?)-\d+(?:-of-\d+)?(?:-\w+)?")
-_USUAL = re.compile(r"(?:partial-)?(train|validation|valid|dev|test)", re.IGNORECASE)
+_COMMON_SPLIT = re.compile(r"(?:partial-)?(train|validation|valid|dev|test)", re.IGNORECASE)
 
 
 def _split_of(path: str) -> str:
     stem, folder = PurePosixPath(path).stem, PurePosixPath(path).parent.name
     shard = _SHARD.fullmatch(stem)
     name = shard["split"] if shard else stem
-    if _USUAL.fullmatch(name) or (shard and name not in ("part", "data")):
+    if _COMMON_SPLIT.fullmatch(name) or (shard and name not in ("part", "data")):
         return name
-    return folder if _USUAL.fullmatch(folder) else "train"
+    return folder if _COMMON_SPLIT.fullmatch(folder) else "train"
 
 
 def _subset_of(path: str, split: str) -> str:
-    """The folders of a path that are neither the split nor the customary `data`."""
+    """Return the folders of a path except the split and the customary `data`."""
     folders = [step for step in PurePosixPath(path).parent.parts if step not in (split, "data")]
     return "/".join(folders)

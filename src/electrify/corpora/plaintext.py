@@ -1,42 +1,44 @@
-"""Plain text and JSON lines, as files or folders, packed or not."""
+"""Read plain text and JSON lines from files or folders, compressed or not."""
 
 import codecs
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from electrify.corpora import archive
-from electrify.corpora.archive import LIMIT, PART, Truncated, packed_suffixes
-from electrify.corpora.clean import decode_utf8, storable
-from electrify.corpora.document import SHORT, Document, Part, part_of_files
+from electrify.corpora.archive import MAX_DOCUMENT_BYTES, PART_BYTES, Truncated, compressed_suffixes
+from electrify.corpora.clean import decode_utf8, replace_surrogates
+from electrify.corpora.document import SHORT_DOCUMENT, Document, Part, part_of_files
 from electrify.corpora.troubles import CUT, EMPTY, TOO_LARGE, TRUNCATED, missing
 from electrify.errors import UserError
 
-FEW_DOCUMENTS, NOTABLE = 100, 0.05  # documents, too few to advise on; share of the text
-LONGEST_TITLE = 1_000  # characters
-SOME = 2_000_000  # bytes that a worker cuts off a file at a time
+MIN_FOR_ADVICE = 100  # documents; fewer say too little
+NOTABLE_FRACTION = 0.05  # of the text
+MAX_TITLE_CHARS = 1_000
+CHUNK_BYTES = 2_000_000  # that a worker reads of a file at a time
 
 
 class Chunk(NamedTuple):
-    """Whole units of one file, in order; `first` is the number of the first one."""
+    """Complete units of one file in order; `first` is the number of the first unit."""
 
     data: bytes
     first: int
     left_out: int
 
 
-class Stretch(NamedTuple):
-    """Where the data of a part comes from."""
+class ChunkOrigin(NamedTuple):
+    """The file that the data of a part comes from, and the number of its first unit."""
 
     name: str
     first: int
 
 
-_BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
+_BOMS = (  # UTF-32 before UTF-16, whose little-endian mark is a prefix of it
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -46,26 +48,17 @@ _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
 
 
 def as_utf8(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """A stream without its byte order mark, in UTF-8 whatever the mark said."""
+    """Convert a stream to UTF-8 by its byte order mark, and remove the mark."""
     stream, start = iter(blocks), b""
     for block in stream:
         start += block
         if len(start) >= 4:
             break
-    mark, encoding = next((pair for pair in _BOMS if start.startswith(pair[0])), (b"", "utf-8"))
-    start = start[len(mark) :]
-    if encoding == "utf-8":
-        yield start
-        yield from stream
-        return
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
-    yield decoder.decode(start).encode()
-    for block in stream:
-        yield decoder.decode(block).encode()
-    yield decoder.decode(b"", final=True).encode()
+    bom, encoding = next((pair for pair in _BOMS if start.startswith(pair[0])), (b"", "utf-8"))
+    yield from archive.to_utf8(chain([start[len(bom) :]], stream), encoding)
 
 
-# Space, no-break space and ideographic space; a blank line is one of nothing else. No group is
+# Space, no-break space and ideographic space: a blank line contains nothing else. No group is
 # possessive: Python before 3.11.5 matches those wrongly (github.com/python/cpython/issues/106052).
 _SPACE_BYTES = b" \t\v\f\xc2\xa0\xe3\x80"
 _BLANK_LINES = re.compile(rb"\n[ \t\v\f\n]*(?:(?:\xc2\xa0|\xe3\x80\x80)[ \t\v\f\n]*)*\n")
@@ -77,16 +70,16 @@ def _fold(data: bytes) -> bytes:
 
 
 def fold_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    r"""LF line ends, no NUL, and b"\n\n" for any run of blank lines: one boundary to cut at."""
-    kept = b"\n"  # so that blank lines at the start are folded too
+    r"""Normalize to LF line ends without NUL, and any run of blank lines to b"\n\n"."""
+    kept = b"\n"  # so that leading blank lines are folded too
     try:
         for block in blocks:
             data = kept + block.replace(b"\0", b"")
-            # Spaces and line ends at the end of a block may belong to a blank line that goes on.
+            # White space at the end of a block may belong to a blank line that continues.
             body = data.rstrip(_SPACE_BYTES + b"\r\n")
             kept = data[len(body) :]
             yield _fold(body)
-            if len(kept) > archive.BLOCK_BYTES:  # a megabyte of nothing: two line ends say as much
+            if len(kept) > archive.BLOCK_BYTES:  # a run of white space this long is shortened
                 kept = b"\n" * min(2, kept.count(b"\n") or kept.count(b"\r")) + b" " + kept[-4:]
     except Truncated:
         yield _fold(kept)
@@ -96,54 +89,54 @@ def fold_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _chunks(blocks: Iterable[bytes], boundary: bytes, size: int) -> Iterator[Chunk]:
     first = 1
-    for data, left_out in archive.cut_after(blocks, boundary, size, LIMIT):
+    for data, left_out in archive.cut_after(blocks, boundary, size, MAX_DOCUMENT_BYTES):
         yield Chunk(data, first, left_out)
         first += data.count(boundary) + left_out
 
 
-# How a kind cuts a file into chunks: of the size of a part where the second argument is told how
-# far the file is read, smaller ones for a worker that takes them one after another.
-_Cutter = Callable[[Path, Callable[[int], None] | None], Iterator[Chunk]]
+# Splits a file into chunks of the size of a part and reports the bytes read to the second argument;
+# without one, into smaller chunks for a worker that takes them one after another.
+_Splitter = Callable[[Path, Callable[[int], None] | None], Iterator[Chunk]]
 
 
-def _parts(files: Sequence[tuple[Path, str]], chunks: _Cutter | None) -> Iterator[Part]:
-    """Small files together, a large one cut into chunks (if it may be)."""
+def _parts(files: Sequence[tuple[Path, str]], chunks: _Splitter | None) -> Iterator[Part]:
+    """Group small files into parts, and split large files into chunks if `chunks` is given."""
     total, done = max(1, sum(path.stat().st_size for path, _ in files)), 0
-    for batch in archive.group(files, lambda file: archive.text_bytes(file[0])):
+    for batch in archive.group(files, lambda file: archive.estimate_text_bytes(file[0])):
         path, name = batch[0]
-        if chunks is None or archive.text_bytes(path) <= PART:
+        if chunks is None or archive.estimate_text_bytes(path) <= PART_BYTES:
             done += sum(path.stat().st_size for path, _ in batch)
             yield part_of_files(batch, done / total)
         else:
-            yield from (
-                replace(part, share=(done + read) / total)
-                for part, read in _large_parts(path, name, chunks)
-            )
+            yield from _large_parts(path, name, chunks, done, total)
             done += path.stat().st_size
 
 
-def _large_parts(path: Path, name: str, chunks: _Cutter) -> Iterator[tuple[Part, int]]:
-    """The parts of a large file, each with how many of its bytes are read by then."""
+def _large_parts(path: Path, name: str, chunks: _Splitter, done: int, total: int) -> Iterator[Part]:
+    """Yield the parts of a large file, before which `done` of `total` bytes were read."""
     read = [0]
     try:
         for chunk in chunks(path, read.append):
-            troubles = (TOO_LARGE,) * chunk.left_out
-            where = Stretch(name, chunk.first)
-            yield Part(name, data=chunk.data, context=where, troubles=troubles), read[-1]
+            problems = (TOO_LARGE,) * chunk.left_out
+            origin = ChunkOrigin(name, chunk.first)
+            fraction = (done + read[-1]) / total
+            yield Part(name, chunk.data, context=origin, problems=problems, fraction=fraction)
             del read[:-1]
     except Truncated:
-        yield Part(name, context=Stretch(name, 0), troubles=(TRUNCATED,)), path.stat().st_size
+        fraction = (done + path.stat().st_size) / total
+        origin = ChunkOrigin(name, 0)
+        yield Part(name, context=origin, problems=(TRUNCATED,), fraction=fraction)
 
 
 def _chunks_of(
-    part: Part, chunks: _Cutter, tally: Counter[str]
+    part: Part, chunks: _Splitter, tally: Counter[str]
 ) -> Iterator[tuple[str, Iterator[Chunk]]]:
-    """What `_parts` put into a part: each file's name and chunks."""
+    """Yield the name and the chunks of each file of a part that `_parts` made."""
     if not part.slices:
         yield part.context.name, iter([Chunk(part.data, part.context.first, 0)])
         return
-    for piece, name in zip(part.slices, part.context, strict=True):
-        yield name, _counted(chunks(piece.path, None), tally)
+    for source, name in zip(part.slices, part.context, strict=True):
+        yield name, _counted(chunks(source.path, None), tally)
 
 
 def _counted(chunks: Iterator[Chunk], tally: Counter[str]) -> Iterator[Chunk]:
@@ -151,61 +144,63 @@ def _counted(chunks: Iterator[Chunk], tally: Counter[str]) -> Iterator[Chunk]:
     try:
         for chunk in chunks:
             empty = empty and not (chunk.data.strip() or chunk.left_out)
-            tally.update({TOO_LARGE: chunk.left_out} if chunk.left_out else {})
+            tally.update((TOO_LARGE,) * chunk.left_out)
             yield chunk
     except Truncated:
         empty = False
         tally[TRUNCATED] += 1
-    tally.update({EMPTY: 1} if empty else {})
+    tally.update((EMPTY,) * empty)
 
 
 @dataclass(frozen=True)
 class Text:
-    """Plain text: .txt files, packed or not, or any file that is named."""
+    """Plain text: .txt files, compressed or not, or any file given by name."""
 
     split: Literal["blank", "file"] = "blank"
-    """Where a document ends: at a blank line and at the end of the file, or only there."""
+    """Where a document ends: at blank lines and the end of the file, or only at the end."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
-        """Cut the sources into parts."""
-        files = archive.expand(sources, packed_suffixes(".txt"))
+        """Split the sources into parts."""
+        files = archive.expand(sources, compressed_suffixes(".txt"))
         yield from _parts(files, _text_chunks if self.split == "blank" else None)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
-        """The documents of a part."""
+        """Yield the documents of a part."""
         if self.split == "file":
-            yield from _whole_files(part, tally)
+            yield from _file_documents(part, tally)
             return
         for name, chunks in _chunks_of(part, _text_chunks, tally):
             for chunk in chunks:
                 for number, unit in enumerate(chunk.data.split(b"\n\n"), chunk.first):
-                    if len(unit) > LIMIT:
+                    if len(unit) > MAX_DOCUMENT_BYTES:
                         tally[TOO_LARGE] += 1
                     elif text := decode_utf8(unit, tally).strip():
                         yield Document(f"{name}:{number}", text, name)
 
-    def advice(self, read: Mapping[str, int]) -> str | None:
-        """Say so if blank lines seem to separate paragraphs rather than documents."""
-        mostly_short = 2 * read["short"] > read["documents"]
-        lost = read["dropped"] / max(1, read["characters"])
-        few = read["documents"] < FEW_DOCUMENTS
-        if self.split != "blank" or few or not (mostly_short or lost > NOTABLE):
+    def advice(self, counts: Mapping[str, int]) -> str | None:
+        """Return a note if blank lines seem to separate paragraphs rather than documents."""
+        mostly_short = 2 * counts["short"] > counts["documents"]
+        lost = counts["dropped"] / max(1, counts["characters"])
+        signs = {
+            f"most documents have fewer than {SHORT_DOCUMENT} characters": mostly_short,
+            f"{lost:.0%} of the text was left out": lost > NOTABLE_FRACTION,
+        }
+        found = " and ".join(sign for sign, is_present in signs.items() if is_present)
+        if self.split != "blank" or counts["documents"] < MIN_FOR_ADVICE or not found:
             return None
-        found = [f"most documents have fewer than {SHORT} characters"] if mostly_short else []
-        found += [f"{lost:.0%} of the text was left out"] if lost > NOTABLE else []
         return (
-            f"split at blank lines into {read['documents']:,} documents; {' and '.join(found)}; "
+            f"split at blank lines into {counts['documents']:,} documents; {found}; "
             "if a file is one document (a book, an article), use --split file"
         )
 
 
-def _text_chunks(path: Path, at: Callable[[int], None] | None) -> Iterator[Chunk]:
-    blocks = _without_first_line_end(fold_lines(as_utf8(archive.read_blocks(path, at))))
-    return _chunks(blocks, b"\n\n", PART if at else SOME)
+def _text_chunks(path: Path, on_read: Callable[[int], None] | None) -> Iterator[Chunk]:
+    blocks = _without_first_line_end(fold_lines(as_utf8(archive.read_blocks(path, on_read))))
+    return _chunks(blocks, b"\n\n", PART_BYTES if on_read else CHUNK_BYTES)
 
 
 def _without_first_line_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """What `fold_lines` found before the first text is no document."""
+    """Remove the line ends that `fold_lines` leaves before the first text."""
     for block in blocks:
         if text := block.lstrip(b"\n"):
             yield text
@@ -213,10 +208,10 @@ def _without_first_line_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
     yield from blocks
 
 
-def _whole_files(part: Part, tally: Counter[str]) -> Iterator[Document]:
-    for piece, name in zip(part.slices, part.context, strict=True):
+def _file_documents(part: Part, tally: Counter[str]) -> Iterator[Document]:
+    for source, name in zip(part.slices, part.context, strict=True):
         try:
-            data = archive.read_all(as_utf8(archive.read_blocks(piece.path)), LIMIT)
+            data = archive.read_all(as_utf8(archive.read_blocks(source.path)), MAX_DOCUMENT_BYTES)
         except Truncated:
             tally.update((TRUNCATED, CUT))
             continue
@@ -232,58 +227,59 @@ def _whole_files(part: Part, tally: Counter[str]) -> Iterator[Document]:
 
 @dataclass(frozen=True)
 class TextFields:
-    """Which fields of a row make a document."""
+    """The fields of a row that make a document."""
 
     text: str = "text"
-    """The field (in a table: the column) that holds the text."""
+    """Field (in a table: column) with the text."""
     id: str = "id"
-    """The field that identifies a row, if there is one; it becomes the end of the document's id."""
+    """Field that identifies a row, if present; it is appended to the id of the document."""
     title: str = "title"
-    """The field that holds the title, if there is one."""
+    """Field with the title, if present."""
 
-    def document(self, name: str, row: int, text: str, given: object, title: object) -> Document:
-        """A row as a document.
+    def document(self, name: str, row: int, text: str, row_id: object, title: object) -> Document:
+        """Return the document of a row.
 
-        Its id is `name:row`, which is unique, and what the data calls it: that need not be. Titles
-        have a sensible length: documents are held in memory by the thousand.
+        Its id is `name:row`, which is unique, followed by the id in the data, which need not be.
+        Titles are shortened because documents are held in memory by the thousand.
         """
-        found = f"{name}:{row}"
-        if isinstance(given, str | int) and not isinstance(given, bool):
-            found += f":{storable(str(given)[:200], Counter())}"
-        titled = storable(title[:LONGEST_TITLE], Counter()) if isinstance(title, str) else None
-        return Document(found, text, name, titled)
+        unique_id = f"{name}:{row}"
+        if isinstance(row_id, str | int) and not isinstance(row_id, bool):
+            unique_id += f":{replace_surrogates(str(row_id)[:200], Counter())}"
+        if isinstance(title, str):
+            title = replace_surrogates(title[:MAX_TITLE_CHARS], Counter())
+        return Document(unique_id, text, name, title if isinstance(title, str) else None)
 
 
 @dataclass(frozen=True)
 class JsonLines(TextFields):
-    """One JSON object per line: .jsonl or .ndjson files, packed or not.
+    """One JSON object per line: .jsonl or .ndjson files, compressed or not.
 
-    A .json file counts too if it is named, or if its lines are objects with the field of the text.
+    A .json file is read too if it is given by name, or if every line is an object with a text.
     """
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
-        """Cut the sources into parts."""
-        files = archive.expand(sources, packed_suffixes(".jsonl", ".ndjson", ".json"))
-        self._refuse_if_none_has_text(files)
-        others = [
+        """Split the sources into parts."""
+        files = archive.expand(sources, compressed_suffixes(".jsonl", ".ndjson", ".json"))
+        self._require_text_field(files)
+        excluded = [
             file
             for file in files
             if file[0] not in sources
-            and file[0].name.lower().endswith(packed_suffixes(".json"))
+            and file[0].name.lower().endswith(compressed_suffixes(".json"))
             and not self._every_line_has_text(file[0])
         ]
-        if others:
-            troubles = (OTHER_JSON,) * len(others)
-            yield Part(others[0][1], context=Stretch("", 1), troubles=troubles, share=0)
-        yield from _parts([file for file in files if file not in others], _lines)
+        if excluded:
+            problems = (OTHER_JSON,) * len(excluded)
+            yield Part(excluded[0][1], context=ChunkOrigin("", 1), problems=problems, fraction=0)
+        yield from _parts([file for file in files if file not in excluded], _lines)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
-        """The documents of a part."""
+        """Yield the documents of a part."""
         for name, chunks in _chunks_of(part, _lines, tally):
             for chunk in chunks:
-                yield from self._of_lines(name, chunk, tally)
+                yield from self._line_documents(name, chunk, tally)
 
-    def _of_lines(self, name: str, chunk: Chunk, tally: Counter[str]) -> Iterator[Document]:
+    def _line_documents(self, name: str, chunk: Chunk, tally: Counter[str]) -> Iterator[Document]:
         for row, line in enumerate(chunk.data.split(b"\n"), chunk.first):
             record = _json_object(line, tally) if line.strip() else None
             if record is None:
@@ -292,17 +288,17 @@ class JsonLines(TextFields):
                 tally["no text field"] += 1
             elif not isinstance(text := record[self.text], str):
                 tally["text is not a string"] += 1
-            elif len(text) > LIMIT:
+            elif len(text) > MAX_DOCUMENT_BYTES:
                 tally[TOO_LARGE] += 1
             else:
-                given, title = record.get(self.id), record.get(self.title)
-                yield self.document(name, row, storable(text, tally), given, title)
+                row_id, title = record.get(self.id), record.get(self.title)
+                yield self.document(name, row, replace_surrogates(text, tally), row_id, title)
 
-    def _refuse_if_none_has_text(self, files: Sequence[tuple[Path, str]]) -> None:
-        """A look at the beginning of each file, until one has the field."""
+    def _require_text_field(self, files: Sequence[tuple[Path, str]]) -> None:
+        """Raise an error unless the beginning of some file has the text field."""
         first, fields = "", dict[str, None]()  # a set that keeps its order
         for path, name in files:
-            for record in _beginning(path, PART):
+            for record in _beginning(path, PART_BYTES):
                 if record is not None and self.text in record:
                     return
                 first = first or name
@@ -312,7 +308,7 @@ class JsonLines(TextFields):
         if first:
             raise UserError(
                 f"{first} is not JSON lines",
-                got="lines, but none of them a JSON object",
+                got="no line that is a JSON object",
                 fix="put one JSON object on each line, or choose another kind of corpus",
             )
 
@@ -325,9 +321,9 @@ OTHER_JSON = "file is not JSON lines with that field"
 
 
 def _beginning(path: Path, size: int) -> Iterator[dict[str, Any] | None]:
-    """The records of the first `size` bytes or more of a file; None where a line is no object."""
+    """Yield the records of the first `size` bytes of a file; None for a line that is not one."""
     chunks = archive.cut_after(
-        as_utf8(archive.read_blocks(path)), b"\n", archive.BLOCK_BYTES, LIMIT
+        as_utf8(archive.read_blocks(path)), b"\n", archive.BLOCK_BYTES, MAX_DOCUMENT_BYTES
     )
     read = 0
     try:
@@ -338,22 +334,22 @@ def _beginning(path: Path, size: int) -> Iterator[dict[str, Any] | None]:
             read += len(data)
             if read >= size:
                 return
-    except Truncated:  # that is counted when the file is read
+    except Truncated:  # counted when the file is read
         return
 
 
-def _lines(path: Path, at: Callable[[int], None] | None) -> Iterator[Chunk]:
-    blocks = as_utf8(archive.read_blocks(path, at))
-    return _chunks(blocks, b"\n", PART if at else SOME)
+def _lines(path: Path, on_read: Callable[[int], None] | None) -> Iterator[Chunk]:
+    blocks = as_utf8(archive.read_blocks(path, on_read))
+    return _chunks(blocks, b"\n", PART_BYTES if on_read else CHUNK_BYTES)
 
 
 def _json_object(line: bytes, tally: Counter[str]) -> dict[str, Any] | None:
-    if len(line) > LIMIT:
+    if len(line) > MAX_DOCUMENT_BYTES:
         tally[TOO_LARGE] += 1
         return None
     try:
         record = json.loads(decode_utf8(line, tally).strip("\ufeff\0"), strict=False)
-    except (ValueError, RecursionError):  # ValueError also for a number of too many digits
+    except (ValueError, RecursionError):  # ValueError also for numbers with too many digits
         tally["line is not JSON"] += 1
         return None
     if not isinstance(record, dict):

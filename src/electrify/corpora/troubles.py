@@ -1,7 +1,7 @@
-"""What readers count, and what they say when a field is not there.
+"""The reasons that readers count, and the error for a missing field.
 
-A reason that begins with `NOTE` tells of something that was found; any other tells why a document
-was left out.
+A reason that begins with `NOTE` describes something noticed in a source; any other reason says why
+a document was dropped.
 """
 
 import difflib
@@ -18,13 +18,13 @@ CUT = "document cut off"
 EMPTY = "empty file"
 
 
-def missing(name: str, noun: str, option: str, wanted: str, there: Sequence[str]) -> UserError:
-    """The error for a field, column or the like that a source does not have."""
-    near = difflib.get_close_matches(wanted, there, n=1, cutoff=0.5)
+def missing(name: str, noun: str, option: str, wanted: str, available: Sequence[str]) -> UserError:
+    """Return the error for a field, column, subset or split that a source does not have."""
+    near = difflib.get_close_matches(wanted, available, n=1, cutoff=0.5)
     return UserError(
         f"{name} has no {noun} {wanted!r}",
-        got=f"{noun}s {', '.join(there[:20])}{', …' if len(there) > 20 else ''}",
-        fix=f"did you mean {near[0]!r}? Then give {option} {near[0]}"
+        got=f"{noun}s {', '.join(available[:20])}{', …' if len(available) > 20 else ''}",
+        fix=f"did you mean {near[0]!r}? If so, use {option} {near[0]}"
         if near
-        else f"give {option} and one of them",
+        else f"choose one of them with {option}",
     )

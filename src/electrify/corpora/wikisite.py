@@ -1,7 +1,7 @@
-"""What a wiki says of itself, and the words that mean the same thing on every Wikipedia.
+"""Namespaces, links and disambiguation pages of a wiki.
 
-A wiki's own names for its namespaces stand in the header of its dump. The tables here add what no
-header has: language codes, older names, and how disambiguation pages are marked.
+The header of a dump has the wiki's own names for its namespaces. The tables here add what headers
+lack: language codes, older names, and how disambiguation pages are marked.
 """
 
 import re
@@ -10,13 +10,14 @@ from html import unescape
 
 
 def words(listing: str, separator: str | None = None) -> frozenset[str]:
-    """A table in one column, written as running text."""
+    """Return the set of the words in a list that is written as one string."""
     return frozenset(listing.split(separator))
 
 
-FILE_KEYS, CATEGORY_KEYS = ("6", "-2"), ("14",)  # MediaWiki's numbers: File and Media, Category
+# MediaWiki's numbers of File and Media, and of Category.
+FILE_KEYS, CATEGORY_KEYS = ("6", "-2"), ("14",)
 
-# English names work on every wiki, whatever its language.
+# The English names work on every wiki, whatever its language.
 CANONICAL_NAMESPACES = {
     "-2": "media", "-1": "special", "1": "talk", "2": "user", "3": "user talk", "4": "project",
     "5": "project talk", "6": "file", "7": "file talk", "8": "mediawiki", "9": "mediawiki talk",
@@ -24,7 +25,7 @@ CANONICAL_NAMESPACES = {
     "15": "category talk",
 }  # fmt: skip
 
-# Names a wiki once used for files and still understands, but no longer lists in its header.
+# Old names of the file namespace that wikis still understand but no longer list in the header.
 OLD_FILE_NAMES = words(
     "image|bild|datei|imagen|archivo|immagine|imagem|ficheiro|arquivo|fichier|afbeelding|bestand"
     "|plik|grafika|изображение|файл|зображення|kép|fájl|soubor|kuva|tiedosto|fil|billede|slika"
@@ -34,7 +35,7 @@ OLD_FILE_NAMES = words(
     "|",
 )
 
-# Links to sister projects show their text; without a text they show what follows the prefix.
+# Links to sister projects show their text or, without one, what follows the prefix.
 SISTER_PROJECTS = words(
     "w|wikipedia|wikt|wiktionary|s|wikisource|q|wikiquote|b|wikibooks|n|wikinews|v|wikiversity"
     "|species|wikispecies|voy|wikivoyage|commons|c|m|meta|metawikipedia|d|wikidata|mw|foundation"
@@ -60,8 +61,8 @@ LANGUAGES = words(
     zh-classical zh-cn zh-min-nan zh-tw zh-yue zu"""
 )
 
-# Templates that make a page a disambiguation page: these, and what ends in one of the words below.
-# No beginnings: {{disambiguation needed}} and its kin stand in ordinary articles.
+# Templates that mark a disambiguation page: those listed, and any that ends in one of these words.
+# Prefixes do not count: {{disambiguation needed}} and the like are used in ordinary articles.
 DISAMBIGUATION_ENDINGS = ("disambig", "disambiguation")
 DISAMBIGUATION_TEMPLATES = words(
     # English
@@ -109,7 +110,7 @@ _DISAMBIGUATION_TITLE = re.compile(
 )
 _TEMPLATE_NAME = re.compile(r"\{\{\s*([^\s|{}\[\]<][^|{}\[\]<\n]{0,60})")
 _DISAMBIGUATION_WORD = re.compile("__(?:DISAMBIG|BEGRIFFSKLÄRUNG|DISAMB)__")
-# In any language: #WORD [[target]], at the very start, sometimes two words, sometimes a colon.
+# In any language: #WORD [[target]] at the start, sometimes with two words or a colon.
 _REDIRECT = re.compile(r"\s*#\s?[^\s\[\]{}|<>#*:]+(?:\s[^\s\[\]{}|<>#*:]+)?\s*:?\s*\[\[")
 
 _FILE_NAME = re.compile(
@@ -120,26 +121,26 @@ _LANGUAGE = re.compile(r"""<mediawiki\s[^>]*?xml:lang=["']([\w-]+)["']""")
 
 
 def normal(name: str) -> str:
-    """A name of a namespace or template in the form the tables have: case and "_" do not count."""
+    """Normalize the name of a namespace or template, for which case and "_" do not matter."""
     return name.replace("_", " ").strip().lower()
 
 
 @dataclass(frozen=True)
 class Site:
-    """What links mean on one wiki."""
+    """The namespaces of a wiki, which give its links their meaning."""
 
     language: str = "en"
-    """The code of the wiki's language, from the dump."""
+    """Language code of the wiki, from the dump."""
     namespaces: frozenset[str] = frozenset(CANONICAL_NAMESPACES.values())
-    """Every prefix that takes a title out of the main namespace, normalised."""
+    """Normalized names of all namespaces except the main one."""
     files: frozenset[str] = field(default=OLD_FILE_NAMES | {"file", "media"})
-    """Those of files, whose links show an image."""
+    """Names of the file namespaces, whose links show an image."""
     categories: frozenset[str] = frozenset({"category"})
-    """Those of categories, whose links show nothing."""
+    """Names of the category namespaces, whose links show nothing."""
 
     @classmethod
     def from_header(cls, header: str) -> "Site":
-        """Read the header of a dump, which is what comes before the first page."""
+        """Read the header of a dump, which is everything before the first page."""
         names = [(key, normal(unescape(name))) for key, name in _NAMESPACE.findall(header)]
         names = [(key, name) for key, name in names if name and key != "0"]
         names += CANONICAL_NAMESPACES.items()
@@ -152,15 +153,15 @@ class Site:
         )
 
     def is_article_title(self, title: str) -> bool:
-        """Whether a title is in the main namespace, for dumps that do not say so."""
+        """Return whether a title is in the main namespace, for dumps without `<ns>`."""
         prefix, colon, _ = title.partition(":")
         return not colon or normal(prefix) not in self.namespaces
 
 
 def render_link(content: str, site: Site) -> str:
-    """The text of a link, of which "target|text" is given; nothing where it shows none."""
+    """Return the text that a link shows, given its content "target|text"."""
     target, pipe, text = content.partition("|")
-    if "\n\n" in content:  # never closed: the end belongs to something else
+    if "\n\n" in content:  # not closed: the brackets at the end belong to another link
         head, gap, rest = content.partition("\n\n")
         return render_link(head, site) + gap + rest
     text = text.strip("\n")
@@ -168,24 +169,25 @@ def render_link(content: str, site: Site) -> str:
         return target.partition(" ")[2] + pipe + text
     prefix, colon, rest = target.partition(":")
     if colon:
-        space = normal(prefix)
-        if space in site.files or (_FILE_NAME.search(rest) and space and " " not in space):
+        namespace = normal(prefix)
+        is_file_name = _FILE_NAME.search(rest) and namespace and " " not in namespace
+        if namespace in site.files or is_file_name:
             return ""
-        if space in site.categories or space in LANGUAGES:
+        if namespace in site.categories or namespace in LANGUAGES:
             return ""
-        if not space or space in SISTER_PROJECTS:
+        if not namespace or namespace in SISTER_PROJECTS:
             target = rest.rpartition(":")[2]
     shown = text if text.strip() else target.lstrip("#").replace("_", " ")
     return shown.replace("|", "&#124;")
 
 
 def is_redirect(wikitext: str) -> bool:
-    """Whether the text of a page only sends the reader elsewhere."""
+    """Return whether a page is a redirect, from its text."""
     return _REDIRECT.match(wikitext) is not None
 
 
 def is_disambiguation(title: str, wikitext: str) -> bool:
-    """Whether a page only lists what its title may mean."""
+    """Return whether a page is a disambiguation page."""
     templates = set(map(normal, _TEMPLATE_NAME.findall(wikitext)))
     return (
         _DISAMBIGUATION_TITLE.search(title) is not None

@@ -1,7 +1,7 @@
-"""Templates and formulas that are part of sentences, and what they show there.
+"""Render the templates and formulas that are part of sentences.
 
-Every other template is a box, a note or a mark of maintenance, and shows nothing. A formula shows
-what can be written in one line of plain text; the others would be TeX, which is no prose.
+Every other template is a box, a note or a maintenance mark and renders to nothing. A formula is
+rendered if it fits in one line of plain text; otherwise it would be TeX, which is not prose.
 """
 
 import re
@@ -10,22 +10,22 @@ from collections.abc import Callable
 from electrify.corpora.wikisite import LANGUAGES, normal, words
 
 BREAK = "\v"
-"""A line break within what is nested; no dump has this character, as XML forbids it."""
+"""A line break inside nested markup; no dump contains this character, because XML forbids it."""
 
 RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
-"""Digits and signs as they are in powers."""
+"""Superscript digits and signs."""
 
 Arguments = dict[str, str]
-"""A template's arguments by name; those without a name are "1", "2", …"""
+"""A template's arguments by name; positional arguments are named "1", "2", …"""
 Renderer = Callable[[Arguments], str]
 
 
-def _unnamed(arguments: Arguments) -> list[str]:
+def _positional(arguments: Arguments) -> list[str]:
     return [value for name, value in arguments.items() if name.isdecimal()]
 
 
 def _first(*names: str, before: str = "", after: str = "") -> Renderer:
-    """Shows the first of these arguments that has a value."""
+    """Render the first of these arguments that has a value."""
 
     def render(arguments: Arguments) -> str:
         value = next((arguments[name] for name in names if arguments.get(name)), "")
@@ -35,17 +35,17 @@ def _first(*names: str, before: str = "", after: str = "") -> Renderer:
 
 
 def _block(*names: str) -> Renderer:
-    """Shows an argument as a paragraph of its own."""
+    """Render an argument as a separate paragraph."""
     return _first(*names, before=BREAK, after=BREAK)
 
 
-def _joined(separator: str, most: int = 99) -> Renderer:
-    """Shows the unnamed arguments, with something in between."""
-    return lambda arguments: separator.join(filter(None, _unnamed(arguments)[:most]))
+def _joined(separator: str, limit: int = 99) -> Renderer:
+    """Render the positional arguments, joined by a separator."""
+    return lambda arguments: separator.join(filter(None, _positional(arguments)[:limit]))
 
 
 def _last(arguments: Arguments) -> str:
-    return next((value for value in reversed(_unnamed(arguments)) if value), "")
+    return next((value for value in reversed(_positional(arguments)) if value), "")
 
 
 def _constant(text: str) -> Renderer:
@@ -53,12 +53,12 @@ def _constant(text: str) -> Renderer:
 
 
 def _filled(form: str) -> Renderer:
-    """Shows the first two arguments in a form: {{sclass|Kongo|cruiser}}, "Kongo-class cruiser"."""
+    """Render two arguments by a format: {{sclass|Kongo|cruiser}} is "Kongo-class cruiser"."""
     return lambda arguments: form.format(arguments.get("1", ""), arguments.get("2", ""))
 
 
 def _glossed(text: str, *glosses: str) -> Renderer:
-    """Shows a text and what explains it in brackets: {{nihongo|Tea|茶|cha}}, "Tea (茶, cha)"."""
+    """Render a text and its gloss: {{nihongo|Tea|茶|cha}} is "Tea (茶, cha)"."""
 
     def render(arguments: Arguments) -> str:
         gloss = ", ".join(filter(None, (arguments.get(name, "") for name in glosses)))
@@ -76,14 +76,14 @@ _UNITS = {"sqmi": "sq mi", "sqkm": "km²", "sqft": "sq ft", "sqm": "m²", "km2":
           "ft3": "cu ft", "cuft": "cu ft", "cuin": "cu in", "cumi": "cu mi", "C": "°C", "F": "°F",
           "kph": "km/h", "kmh": "km/h", "acre": "acres", "inch": "in", "foot": "ft", "mile": "mi",
           "metre": "m", "meter": "m", "LT": "long tons", "ST": "short tons"}  # fmt: skip
-_LESSER_UNITS = frozenset({"in", "oz", "lb", "ft", "min"})
+_SUBUNITS = frozenset({"in", "oz", "lb", "ft", "min"})
 _MONTHS = ("", "January", "February", "March", "April", "May", "June", "July", "August",
            "September", "October", "November", "December")  # fmt: skip
 
 
 def _measure(arguments: Arguments) -> str:
-    """{{convert|6|ft|2|in|m}} is "6 ft 2 in", {{convert|5|to|8|km|mi}} is "5 to 8 km"."""
-    values, shown = _unnamed(arguments), ""
+    """Render {{convert|6|ft|2|in|m}} as "6 ft 2 in", {{convert|5|to|8|km|mi}} as "5 to 8 km"."""
+    values, shown = _positional(arguments), ""
     for index, value in enumerate(values[:12]):
         if value in _RANGES:
             shown += _RANGES[value]
@@ -91,7 +91,7 @@ def _measure(arguments: Arguments) -> str:
             shown += value
         else:
             shown += f" {_UNITS.get(value, value)}"
-            if len(values) < index + 3 or values[index + 2] not in _LESSER_UNITS:
+            if len(values) < index + 3 or values[index + 2] not in _SUBUNITS:
                 break
             shown += " "
     return shown
@@ -101,14 +101,8 @@ def _month(text: str) -> str:
     return _MONTHS[int(text)] if text.isdecimal() and int(text) < len(_MONTHS) else text
 
 
-def _since(arguments: Arguments) -> str:
-    year, month, day = (arguments.get(name, "") for name in "123")
-    words = ("as of" if arguments.get("lc") else "As of", day, _month(month), year)
-    return " ".join(filter(None, words))
-
-
 def _transcribed(arguments: Arguments) -> str:
-    """{{IPA|ti}}; later wikis name the language first, as in {{IPA|fr|te}}."""
+    """Render {{IPA|ti}}, or {{IPA|fr|te}} of later wikis, which name the language first."""
     first, second = arguments.get("1", ""), arguments.get("2", "")
     return second if second and first in LANGUAGES else first
 
@@ -118,8 +112,28 @@ def _date(arguments: Arguments) -> str:
     return " ".join(filter(None, (day, _month(month), year)))
 
 
+def _as_of(arguments: Arguments) -> str:
+    return f"{'as of' if arguments.get('lc') else 'As of'} {_date(arguments)}".rstrip()
+
+
+_PREFIXES = {
+    "circa|c.|ca.": "c. ", "floruit|fl.": "fl. ", "us patent": "U.S. Patent ", "sup": "^",
+    "us$|usd": "US$", "gbp|£": "£", "inr|indian rupee": "₹", "eur|€": "€", "aud|a$": "A$",
+    **{name.lower(): f"{name} " for name in (
+        "HMS", "USS", "SS", "RMS", "HMAS", "HMCS", "USNS", "USCGC", "INS", "MV", "SMS")},
+}  # fmt: skip
+_CONSTANTS = {
+    "am": "AM", "pm": "PM", "'s": "'s", "'|apostrophe": "'", '"': '"', "\" '": "\" '", "=": "=",
+    "ndash|en dash|endash|nbndash": "–", "mdash|em dash|emdash": "—",
+    "spaced ndash|snd|spnd|spndash|spaced en dash|sndash|dash": " – ",
+    "spaced mdash|spaced em dash": " — ", "•|bull|bullet": " • ", "·|dot|middot": " · ",
+    "nbsp|space|spaces|thinsp|thin space|hair space|hsp|0": " ", "break|br|crlf|clear|-": BREAK,
+    "okina": "ʻ", "pi": "π", "times": "×", "minus": "−", "eqm": "⇌", "sharp": "♯", "flat": "♭",
+}  # fmt: skip
 _TABLE: tuple[tuple[str, Renderer], ...] = (
-    # a style, a script or a note around words
+    *((names, _first("1", before=prefix)) for names, prefix in _PREFIXES.items()),
+    *((names, _constant(text)) for names, text in _CONSTANTS.items()),
+    # styles, scripts or notes around words
     ("nowrap|nobr|nowr|small|smaller|big|larger|em|strong|mvar|math|var|code|kbd|samp|tt|mono|sc"
      "|smallcaps|sc2|allcaps|nobold|noitalic|underline|key press|keypress|key|dfn|center|resize"
      "|midsize|railgauge|mpl|vr|angbr|angle bracket|visible anchor|vanchor|sic|not a typo"
@@ -141,27 +155,14 @@ _TABLE: tuple[tuple[str, Renderer], ...] = (
     ("val|num|nts|formatnum|gaps", _first("1")),
     ("convert|cvt", _measure),
     ("frac|fraction|sfrac", _joined("/")),
-    ("circa|c.|ca.", _first("1", before="c. ")),
-    ("floruit|fl.", _first("1", before="fl. ")),
     ("reign|r.", _joined("–")),
-    ("as of|asof", _since),
-    ("oldstyledate", _joined(" ", most=2)),
-    ("us patent", _first("1", before="U.S. Patent ")),
-    ("am", _constant("AM")),
-    ("pm", _constant("PM")),
+    ("as of|asof", _as_of),
+    ("oldstyledate", _joined(" ", limit=2)),
     ("start date|end date|birth date|death date|birth date and age|dts|date", _date),
-    ("us$|usd", _first("1", before="US$")),
-    ("gbp|£", _first("1", before="£")),
-    ("inr|indian rupee", _first("1", before="₹")),
-    ("eur|€", _first("1", before="€")),
-    ("aud|a$", _first("1", before="A$")),
-    ("sup", _first("1", before="^")),
     ("chem", _joined("")),
-    ("bibleverse|bibleref|bibleref2", _joined(" ", most=2)),
-    ("ship", _joined(" ", most=2)),
+    ("bibleverse|bibleref|bibleref2", _joined(" ", limit=2)),
+    ("ship", _joined(" ", limit=2)),
     ("sclass|sclass2|sclass-", _filled("{}-class {}")),
-    *((name.lower(), _first("1", before=f"{name} "))
-      for name in ("HMS", "USS", "SS", "RMS", "HMAS", "HMCS", "USNS", "USCGC", "INS", "MV", "SMS")),
     # blocks of prose
     ("quote|cquote|blockquote|quotation|rquote|bquote|quote box|quotebox|pull quote|poemquote"
      "|centered pull quote|epigraph|poem quote|verse|zitat|citation bloc|cita|citazione|цитата"
@@ -170,27 +171,6 @@ _TABLE: tuple[tuple[str, Renderer], ...] = (
     ("plainlist|flatlist|columns-list|div col list", _block("content", "1")),
     ("hlist|flat list", _joined(", ")),
     ("ubl|unbulleted list|bulleted list|ordered list", _joined(BREAK)),
-    # a sign
-    ("'s", _constant("'s")),
-    ("'|apostrophe", _constant("'")),
-    ('"', _constant('"')),
-    ("\" '", _constant("\" '")),
-    ("ndash|en dash|endash|nbndash", _constant("–")),
-    ("spaced ndash|snd|spnd|spndash|spaced en dash|sndash|dash", _constant(" – ")),
-    ("mdash|em dash|emdash", _constant("—")),
-    ("spaced mdash|spaced em dash", _constant(" — ")),
-    ("nbsp|space|spaces|thinsp|thin space|hair space|hsp|0", _constant(" ")),
-    ("=", _constant("=")),
-    ("•|bull|bullet", _constant(" • ")),
-    ("·|dot|middot", _constant(" · ")),
-    ("okina", _constant("ʻ")),
-    ("pi", _constant("π")),
-    ("times", _constant("×")),
-    ("minus", _constant("−")),
-    ("eqm", _constant("⇌")),
-    ("sharp", _constant("♯")),
-    ("flat", _constant("♭")),
-    ("break|br|crlf|clear|-", _constant(BREAK)),
     # parser functions, as in {{lc:Text}}
     ("lc:|lcfirst:|uc:|ucfirst:|formatnum:|plural:", _first("1")),
 )  # fmt: skip
@@ -203,47 +183,44 @@ _KEY = re.compile(r"\s*([\w -]{1,30}?)\s*=")
 
 def _arguments(parts: list[str]) -> Arguments:
     arguments: Arguments = {}
-    unnamed = 0
+    positional = 0
     for part in parts:
         if key := _KEY.match(part):
             arguments[key[1]] = part[key.end() :].strip()
         else:
-            unnamed += 1
-            arguments[str(unnamed)] = part.strip()
+            positional += 1
+            arguments[str(positional)] = part.strip()
     return arguments
 
 
-def _renderer(name: str) -> Renderer | None:
-    return _RENDERERS.get(name) or (_LANGUAGE_NAMED if name.startswith("lang-") else None)
+def render_template(fragments: list[str], title: str) -> str:
+    """Render a template, given the fragments of its content and the title of the page.
 
-
-def render(pieces: list[str], title: str) -> str:
-    """What the template shows whose inside is given in pieces, on the page with this title.
-
-    >>> render(["convert|5|to|8|km|mi"], "Page")
+    >>> render_template(["convert|5|to|8|km|mi"], "Page")
     '5 to 8 km'
-    >>> render(["Infobox person|name=Ada"], "Page")
+    >>> render_template(["Infobox person|name=Ada"], "Page")
     ''
     """
-    head = pieces[0].partition("|")[0][:80]
+    head = fragments[0].partition("|")[0][:80]
     name = normal(head)
     if name in _PAGE_NAMES:
         return title
-    if shows := _renderer(name):
-        shown = shows(_arguments("".join(pieces).split("|")[1:]))
+    renderer = _RENDERERS.get(name) or (_LANGUAGE_NAMED if name.startswith("lang-") else None)
+    if renderer:
+        shown = renderer(_arguments("".join(fragments).split("|")[1:]))
         return shown if name == "!" else shown.replace("|", "&#124;")
     function, colon, _ = head.partition(":")
-    if colon and (shows := _RENDERERS.get(normal(function) + colon)):
-        value = "".join(pieces).partition(":")[2].partition("|")[0]
-        return shows({"1": value.strip()})
+    if colon and (renderer := _RENDERERS.get(normal(function) + colon)):
+        value = "".join(fragments).partition(":")[2].partition("|")[0]
+        return renderer({"1": value.strip()})
     return ""
 
 
 # --- formulas -------------------------------------------------------------------------------------
 
-LONGEST_FORMULA = 60  # characters; what is longer is no part of a sentence
+MAX_FORMULA_CHARS = 60  # longer ones are not part of a sentence
 _PLAIN = re.compile(r"(?:[^\W_]|[\s+\-=<>/.,()'*|!]){1,60}")
-_LEFT, _RIGHT = "\x02", "\x03"  # braces that are shown
+_LEFT, _RIGHT = "\x02", "\x03"  # stand for literal braces
 _SIGNS = """
     alpha α beta β gamma γ delta δ epsilon ε varepsilon ε zeta ζ eta η theta θ vartheta θ iota ι
     kappa κ lambda λ mu μ nu ν xi ξ pi π rho ρ sigma σ tau τ upsilon υ phi φ varphi φ chi χ psi ψ
@@ -284,41 +261,41 @@ def _command(found: re.Match[str]) -> str:
     return f"{shown} " if found[1] in _WORDS and found.string[found.end() :][:1] == "\\" else shown
 
 
-def _bracketed(term: str) -> str:
+def _parenthesized(term: str) -> str:
     term = term.strip()
     return term if term.isalnum() else f"({term})"
 
 
 def _group(found: re.Match[str]) -> str:
-    """x^{10} is x¹⁰, x^{n+1} is x^(n+1), x_{12} is x12; other braces only keep things together."""
+    """Render x^{10} as x¹⁰, x^{n+1} as x^(n+1), x_{12} as x12; other braces only group."""
     sign, inside = found[1], found[2].strip()
     above, over, below = inside.partition(r"\over ")
     if over:
-        return sign + f"{_bracketed(above)}/{_bracketed(below)}"
+        return sign + f"{_parenthesized(above)}/{_parenthesized(below)}"
     if sign == "^" and inside.lstrip("+-").isdecimal():
         return inside.translate(RAISED)
     if not sign or (sign == "_" and inside.isalnum()):
         return inside
-    return sign + _bracketed(inside)
+    return sign + _parenthesized(inside)
 
 
 def formula(tex: str) -> str:
-    r"""A formula in plain text, if it is a simple one; nothing if it is not.
+    r"""Render a simple formula as plain text; any other as nothing.
 
     >>> formula(r"\alpha_1^2 \leq \frac{n+1}{2}")
     'α1² ≤ (n+1)/2'
     """
     if _PLAIN.fullmatch(tex):
         return tex.strip()
-    if len(tex) > 4 * LONGEST_FORMULA or "[[" in tex:
+    if len(tex) > 4 * MAX_FORMULA_CHARS or "[[" in tex:
         return ""
     shown = _COMMAND.sub(_command, tex.replace("~", " "))
-    for _ in range(4):  # from the innermost braces outwards
+    for _ in range(4):  # from the innermost braces outward
         shown = _ACCENT.sub(lambda f: (f[2] or f[3]) + _ACCENTS[f[1]], shown)
-        shown = _FRACTION.sub(lambda f: f"{_bracketed(f[1])}/{_bracketed(f[2])}", shown)
+        shown = _FRACTION.sub(lambda f: f"{_parenthesized(f[1])}/{_parenthesized(f[2])}", shown)
         shown = _GROUP.sub(_group, shown)
     shown = _POWER.sub(lambda f: f[1].translate(RAISED) if f[1] else f[2], shown)
     shown = " ".join(shown.split())
-    if len(shown) > LONGEST_FORMULA or not {"\\", "{", "}", "&"}.isdisjoint(shown):
+    if len(shown) > MAX_FORMULA_CHARS or not {"\\", "{", "}", "&"}.isdisjoint(shown):
         return ""
     return shown.replace(_LEFT, "{").replace(_RIGHT, "}")

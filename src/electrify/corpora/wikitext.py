@@ -1,8 +1,8 @@
-"""Wikitext to clean prose, in time linear in its length whatever it holds.
+"""Convert wikitext to clean prose, in linear time for any input.
 
-The order is MediaWiki's own: comments, then tags (some hold text that is not wikitext), then what
-nests in brackets (templates, tables, links), then what concerns one line. Markup that is never
-closed loses its brackets and little else: a missing brace must not swallow an article.
+The order is that of MediaWiki: comments, then tags (some contain text that is not wikitext), then
+nested brackets (templates, tables, links), then single lines. Markup that is never closed loses
+little more than its brackets: a missing brace must not swallow an article.
 """
 
 import re
@@ -13,17 +13,13 @@ from electrify.corpora import wikitemplates
 from electrify.corpora.wikisite import Site, render_link, words
 from electrify.corpora.wikitemplates import BREAK, RAISED
 
-DEEPEST = 40  # brackets within brackets, as in MediaWiki: bounds how often a character is copied
-LONGEST_LEAD = 20_000  # characters, with an infobox, in which an article names its subject
-_SEAM = "\x01"  # keeps the quotes before a tag from those behind it; XML forbids this character too
+MAX_NESTING = 40  # as in MediaWiki; bounds how often a character is copied
+MAX_LEAD_CHARS = 20_000  # in which an article names its subject, including an infobox
+_SEAM = "\x01"  # separates quotes before a tag from those after it; XML forbids it too
 
 # --- comments and tags ----------------------------------------------------------------------------
 
 _MARKUP = {ord(sign): f"&#{ord(sign)};" for sign in "[]{}|<>'=*#:;_!-"}
-
-
-def _nothing(content: str) -> str:
-    return ""
 
 
 def _literal(content: str) -> str:
@@ -34,16 +30,16 @@ def _formula(content: str) -> str:
     return _literal(wikitemplates.formula(content.replace(_SEAM, "")))
 
 
-# Elements whose content is not wikitext, and what becomes of it.
+# Elements whose content is not wikitext, and how it is rendered.
 _DROPPED = words(
     "ref references gallery pre source syntaxhighlight timeline score hiero imagemap graph mapframe"
     " maplink templatedata templatestyles inputbox categorytree indicator includeonly rt rp style"
 )
 _RAW: dict[str, Callable[[str], str]] = {
     "nowiki": _literal, "math": _formula, "chem": _formula, "ce": _formula,
-    **dict.fromkeys(_DROPPED, _nothing),
+    **dict.fromkeys(_DROPPED, lambda content: ""),
 }  # fmt: skip
-# What the other tags leave behind. A tag that is in neither table is text: "<joe@example.org>".
+# What replaces the other tags. A tag in neither table is text: "<joe@example.org>".
 _INLINE = words(
     "b i u s em strong span font big small sub sup tt code var kbd samp cite abbr acronym dfn q ins"
     " del strike bdi bdo ruby rb rtc mark nobr wbr data time noinclude onlyinclude section img"
@@ -55,10 +51,11 @@ _BLOCK = words(
 _TAGS = dict.fromkeys(_INLINE, "") | dict.fromkeys(_BLOCK, BREAK) | {
     "table": "\n{|\n", "/table": "\n|}\n",
 }  # fmt: skip
-# What is never inside of these: where it is, the element was not closed, but another one was.
+# What these never contain: if found, the element was not closed, but another one was.
 _NEVER_INSIDE = {"ref": "<ref", "math": "<math", "nowiki": "\n=="}
 _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)\b([^<>]*)>")
-_SIMPLE_REF = re.compile(r"<ref\b[^<>]*(?:/>|(?<!/)>[^<]*</ref>)")  # most of them, without a call
+# Most references match this, which is faster than a call for each.
+_SIMPLE_REF = re.compile(r"<ref\b[^<>]*(?:/>|(?<!/)>[^<]*</ref>)")
 _RAISED_NUMBER = re.compile(r"<sup>((?:[-+−]|&minus;)?\d{1,4})</sup>")
 
 
@@ -71,7 +68,7 @@ def _drop_comments(text: str) -> str:
             unclosed.append(inside)
             continue
         unclosed.clear()
-        # A comment with a line to itself goes with the line, or it would part a paragraph.
+        # A comment on its own line is removed with the line, or it would split a paragraph.
         alone = after.startswith("\n") and kept[-1].endswith("\n")
         kept.append(after[1:] if alone else after)
     return "".join(kept + unclosed)
@@ -82,15 +79,15 @@ def _drop_tags(text: str) -> str:
     if "<sup>" in text:
         text = _RAISED_NUMBER.sub(lambda found: unescape(found[1]).translate(RAISED), text)
     kept, done = [], 0
-    ends: dict[str, tuple[int, int]] = {}  # where each raw element next ends: looked up once
+    ends: dict[str, tuple[int, int]] = {}  # the next end of each raw element, found once
     for tag in _TAG.finditer(text):
         start, stop = tag.span()
-        if start < done:  # inside of a raw element
+        if start < done:  # inside a raw element
             continue
         closing, name = tag[1], tag[2].lower()
         raw = _RAW.get(name)
-        left = "" if raw else _TAGS.get(closing + name, _TAGS.get(name))
-        if left is None:
+        replacement = "" if raw else _TAGS.get(closing + name, _TAGS.get(name))
+        if replacement is None:
             continue
         kept.append(text[done:start])
         done = stop
@@ -100,22 +97,22 @@ def _drop_tags(text: str) -> str:
                 found = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(text, stop)
                 end, after = ends[name] = found.span() if found else (len(text) + 1, 0)
             if end <= len(text) and not _is_interrupted(name, text, stop, end):
-                left, done = raw(text[stop:end]), after
-            elif name == "math":  # TeX is no text, so the rest of the line (or text) goes, too
+                replacement, done = raw(text[stop:end]), after
+            elif name == "math":  # TeX is not prose, so drop the rest of the line
                 done = text.find("\n", stop) % (len(text) + 1)
-        kept.append(left)
+        kept.append(replacement)
     kept.append(text[done:])
     return "".join(kept)
 
 
 def _is_interrupted(name: str, text: str, start: int, end: int) -> bool:
     sign = _NEVER_INSIDE.get(name)
-    # The reach is bounded as many elements may share one end; the others find their own kind first.
+    # Bounded, because many <nowiki> may share one end; the others find their own kind first.
     reach = min(end, start + 10_000) if name == "nowiki" else end
     return sign is not None and text.find(sign, start, reach) >= 0
 
 
-# --- what nests: templates, tables, links ---------------------------------------------------------
+# --- nested markup: templates, tables, links ------------------------------------------------------
 
 _SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]{}|:\n]+\|)?([^\[\]{}|:\n]+)\]\]")
 _BRACKETS = re.compile(r"(\{\{+|\}\}+|\[\[|\]\]|\{\||\|\}(?!\}))")
@@ -124,24 +121,24 @@ _TEMPLATE, _PARAMETER, _LINK, _TABLE = "{{", "{{{", "[[", "{|"
 
 
 def _openings(run: int) -> list[str]:
-    """What a run of opening braces opens, outermost first: {{{{{ is a parameter in a template."""
+    """Return what a run of braces opens, outermost first: {{{{{ is a parameter in a template."""
     odd = run % 2
     return [_TEMPLATE] * ((run - 3 * odd) // 2) + [_PARAMETER] * odd
 
 
 class _Nest:
-    """The text so far in pieces, and where in it each bracket opened that is still open."""
+    """The text so far in fragments, and the fragment at which each open bracket started."""
 
     def __init__(self, title: str, site: Site) -> None:
         self.title, self.site = title, site
-        self.pieces: list[str] = []
+        self.fragments: list[str] = []
         self.open: list[tuple[str, int]] = []
         self.count = dict.fromkeys((_TEMPLATE, _PARAMETER, _LINK, _TABLE), 0)
-        self.has_rows = False  # whether a template or table was not closed, and left its rows
+        self.has_rows = False  # whether an unclosed template or table left its rows
 
     def push(self, kind: str) -> None:
-        if len(self.open) < DEEPEST:
-            self.open.append((kind, len(self.pieces)))
+        if len(self.open) < MAX_NESTING:
+            self.open.append((kind, len(self.fragments)))
             self.count[kind] += 1
 
     def pop(self) -> tuple[str, int]:
@@ -150,48 +147,48 @@ class _Nest:
         return kind, start
 
     def abandon(self) -> None:
-        """Give up the innermost bracket: what it holds is text, but for names and attributes."""
+        """Treat the content of the innermost bracket as text, except for names and attributes."""
         kind, start = self.pop()
         self.has_rows |= kind in (_TEMPLATE, _TABLE)
-        if kind != _LINK and start < len(self.pieces):
-            line, newline, rest = self.pieces[start].partition("\n")
+        if kind != _LINK and start < len(self.fragments):
+            line, newline, rest = self.fragments[start].partition("\n")
             text = "" if kind == _TABLE else line.rpartition("|")[2]
-            self.pieces[start] = text + newline + rest
+            self.fragments[start] = text + newline + rest
 
     def close(self, *kinds: str) -> str:
-        """Close the innermost bracket of these kinds, and say which it was; "" if none is open."""
+        """Close the innermost bracket of these kinds and return its kind; "" if none is open."""
         if not any(map(self.count.__getitem__, kinds)):
             return ""
         while self.open[-1][0] not in kinds:
             self.abandon()
         kind, start = self.pop()
-        inside = self.pieces[start:]
-        if kind == _TEMPLATE and any("\n==" in piece for piece in inside):
+        inside = self.fragments[start:]
+        if kind == _TEMPLATE and any("\n==" in fragment for fragment in inside):
             self.has_rows = True
-            return kind  # a section began inside: this template was never closed
-        del self.pieces[start:]
-        self.pieces.append(self.render(kind, inside))
+            return kind  # a section starts inside: this template was never closed
+        del self.fragments[start:]
+        self.fragments.append(self.render(kind, inside))
         return kind
 
     def render(self, kind: str, inside: list[str]) -> str:
         if kind == _LINK:
             return render_link("".join(inside), self.site)
         if kind == _TEMPLATE:
-            return wikitemplates.render(inside, self.title)
+            return wikitemplates.render_template(inside, self.title)
         return "".join(inside).partition("|")[2] if kind == _PARAMETER else ""
 
 
 def _starts_line(before: str, at_start: bool) -> bool:
-    """Whether a table may start or end here; a template that ends just before often ends a line."""
+    """Return whether a table may start or end here: at a line start, or after a template."""
     _, newline, indent = before.rpartition("\n")
     return bool(newline or at_start) and not indent.strip(_LINE_STARTS)
 
 
-def _settle_brackets(text: str, title: str, site: Site) -> tuple[str, bool]:
-    """The text without what nests, and whether rows of something unclosed are left in it."""
+def _resolve_brackets(text: str, title: str, site: Site) -> tuple[str, bool]:
+    """Return the text without nested markup, and whether unclosed markup left rows in it."""
     parts = _BRACKETS.split("".join(_SIMPLE_LINK.split(text)))
     nest = _Nest(title, site)
-    nest.pieces.append(parts[0])
+    nest.fragments.append(parts[0])
     for index in range(1, len(parts), 2):
         token, after = parts[index], parts[index + 1]
         if token == _LINK:
@@ -200,7 +197,7 @@ def _settle_brackets(text: str, title: str, site: Site) -> tuple[str, bool]:
             if nest.open and nest.open[-1][0] == _LINK:
                 nest.close(_LINK)
         elif token.startswith("{{"):
-            for kind in _openings(min(len(token), 2 * DEEPEST)):
+            for kind in _openings(min(len(token), 2 * MAX_NESTING)):
                 nest.push(kind)
         elif token.startswith("}}"):
             run = len(token)
@@ -211,10 +208,10 @@ def _settle_brackets(text: str, title: str, site: Site) -> tuple[str, bool]:
                 nest.push(_TABLE)
             else:
                 nest.close(_TABLE)
-        nest.pieces.append(after)
+        nest.fragments.append(after)
     while nest.open:
         nest.abandon()
-    return "".join(nest.pieces), nest.has_rows
+    return "".join(nest.fragments), nest.has_rows
 
 
 # --- lines ----------------------------------------------------------------------------------------
@@ -230,22 +227,24 @@ _BOLD = re.compile(r"(?<!')'''(?!')")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _ODD_SPACE = re.compile("[\r\f\x1c-\x1f\x85\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _INVISIBLE = re.compile("[\xad\u200b\u200e\u200f\u2060\ufeff]")
-# For lines that are not just an address, a link to another language ("pl:Herbata") or signs.
+# Matches lines that are not just a URL, a language link ("pl:Herbata") or punctuation.
 _PROSE = re.compile(r"(?!(?:https?|ftp)://\S*$|[a-z]{2,3}(?:-[a-z]{2,9})?:\w[^.:;=?!]{0,60}$)\W*\w")
 _ABSOLUTE = re.compile(r"\|[^\s|=][^|=]{0,40}\|\s*[^\s|-]")
 _CELL = re.compile(r"\|[-+}|]|\|[\w -]{1,40}=|[^|]*\|[^|]*\|")
-_ITALIC = r"(?:[^'\n]|'(?!'))*''[ .]*(?:\n|$)"  # what follows the opening quotes, to the line's end
+_ITALIC = r"(?:[^'\n]|'(?!'))*''[ .]*(?:\n|$)"  # from the opening quotes to the end of the line
 _LEADING_NOTES = re.compile(rf"(?:\s*(?::+ *''(?!')[^\n]*(?:\n|$)|''(?!'){_ITALIC}))+")
-_NOTES = re.compile(  # starts with what is fast to find, not with the start of the line
+_NOTES = re.compile(  # starts with the quotes, which are fast to find
     r"''(?:(?<=[\n:]'')|(?<=[\n:] ''))(?:(?:see )?(?:the )?(?:main|full) articles?\b|see also\b"
     rf"|for (?:more|further|a more)\b){_ITALIC}",
     re.IGNORECASE,
 )
 _LEAD = re.compile(r"'''[^\n()]{0,80}\([^()\n]{0,600}\)")
-_SOUND = re.compile(r"([(,;])\s*[\[/]?\{\{\s*IPA2?\s*\|[^{}]*\}\}[\]/]?(?=\s*[,;)])", re.IGNORECASE)
+_PRONUNCIATION = re.compile(
+    r"([(,;])\s*[\[/]?\{\{\s*IPA2?\s*\|[^{}]*\}\}[\]/]?(?=\s*[,;)])", re.IGNORECASE
+)
 
-# What is left where markup was: (only if one of these is there, replace this, by that). The first
-# column is for speed alone. Every repeat is bounded, so that no input makes this slow.
+# Cleanup where markup was removed: (signs, pattern, replacement). For speed, a pattern is applied
+# only if one of its signs is present. Every repeat is bounded, so that no input makes this slow.
 _TIDY: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     (("(,", "( ", "(;", "(:", "（"), re.compile(r"([(（]) ?(?:[,;:、，；] ?){0,6}"), r"\1"),
     ((" )", ",)", ";)", "）"), re.compile(r"[ ,;、，；]{1,8}([)）])"), r"\1"),
@@ -257,7 +256,7 @@ _TIDY: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
 
 
 def _choose_variant(found: re.Match[str]) -> str:
-    """-{zh-hans:电脑;zh-hant:電腦}- shows one of its texts; a rule for the whole page, none."""
+    """Render -{zh-hans:电脑;zh-hant:電腦}- as one of its texts; a rule for the page as nothing."""
     flags, bar, text = found[1].rpartition("|")
     if bar and not set(flags.upper()) <= set("AR"):
         return ""
@@ -266,12 +265,12 @@ def _choose_variant(found: re.Match[str]) -> str:
 
 
 def _keep_apostrophe(line: str) -> str:
-    """In ''The Times'''s the italics end and an apostrophe follows, unless bold is open there."""
+    """Keep the apostrophe of ''The Times'''s, where italics end, unless bold is open."""
     return _POSSESSIVE.sub("'", line) if len(_BOLD.findall(line)) % 2 else line
 
 
 def _heading(line: str) -> tuple[int, str, str] | None:
-    """Level, title and what follows on the line, if it is a heading; sloppy ones are too."""
+    """Return level, title and trailing text of a heading, even a malformed one; else None."""
     if not line.startswith("==") and not (len(line) > 2 and line[0] == line[-1] == "="):
         return None
     body = line.lstrip("=")
@@ -283,7 +282,7 @@ def _heading(line: str) -> tuple[int, str, str] | None:
 
 
 def _is_row(line: str, has_rows: bool) -> bool:
-    """Whether a line is of a table or template, not one with |x| or a sentence after a bar."""
+    """Return whether a line is a row of a table or template, not text that contains a bar."""
     if line.startswith("!"):
         return "!!" in line or "|" in line
     is_prose = _ABSOLUTE.match(line) or (
@@ -293,9 +292,9 @@ def _is_row(line: str, has_rows: bool) -> bool:
 
 
 def _paragraphs(text: str, headings: bool, has_rows: bool) -> Iterator[str]:
-    """One paragraph, list item or title at a time; lines in a row are one paragraph."""
+    """Yield paragraphs, list items and titles; consecutive lines are one paragraph."""
     paragraph: list[str] = []
-    titles: list[tuple[int, str]] = []  # level and title of those that wait for text to come
+    titles: list[tuple[int, str]] = []  # (level, title) of headings without text so far
     for line in text.split("\n"):
         first, stripped = line[:1], line.strip()
         is_row = first in ("|", "!") and _is_row(stripped, has_rows)
@@ -325,7 +324,7 @@ def _paragraphs(text: str, headings: bool, has_rows: bool) -> Iterator[str]:
 
 
 def _tidy(text: str) -> str:
-    for _ in range(3):  # some were escaped before they were written
+    for _ in range(3):  # some are escaped several times
         if "&" in text:
             text = _ENTITY.sub(lambda found: unescape(found[0]), text)
     if not text.isascii():
@@ -341,7 +340,7 @@ def _tidy(text: str) -> str:
 
 
 def clean(wikitext: str, title: str, site: Site, headings: bool = False) -> str:
-    """The prose of a page: one paragraph or list item per line, and titles of sections if wanted.
+    """Return the prose of a page: one paragraph, list item or section heading per line.
 
     >>> clean("'''Tea''' ({{IPA|ti}}) is a [[drink|hot drink]].<ref>Book.</ref>", "Tea", Site())
     'Tea is a hot drink.'
@@ -349,9 +348,9 @@ def clean(wikitext: str, title: str, site: Site, headings: bool = False) -> str:
     text = _drop_comments(wikitext)
     if "<" in text:
         text = _drop_tags(text)
-    if lead := _LEAD.search(text, 0, LONGEST_LEAD):  # how the title sounds is not prose
-        text = text[: lead.start()] + _SOUND.sub(r"\1", lead[0]) + text[lead.end() :]
-    text, has_rows = _settle_brackets(text, title, site)
+    if lead := _LEAD.search(text, 0, MAX_LEAD_CHARS):  # pronunciation is not prose
+        text = text[: lead.start()] + _PRONUNCIATION.sub(r"\1", lead[0]) + text[lead.end() :]
+    text, has_rows = _resolve_brackets(text, title, site)
     text = text.replace(BREAK, "\n\n")
     if "-{" in text:
         text = _VARIANTS.sub(_choose_variant, text)

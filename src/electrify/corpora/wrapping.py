@@ -1,4 +1,4 @@
-"""Wrapped lines: where a page ended them, and prose joined again as if it never had."""
+"""Detect wrapped lines and join them into paragraphs."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ _OPENING = re.compile(r"[\W_]*[A-ZÀ-ÞΑ-ΩА-Я]")
 
 
 def blocks_of(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Runs of lines with something on them."""
+    """Yield runs of non-blank lines."""
     block: list[str] = []
     for line in lines:
         if line.strip():
@@ -22,16 +22,16 @@ def blocks_of(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def wrap_width(lines: Sequence[str]) -> int:
-    """Where the lines of a text were wrapped: nine of ten are shorter."""
+    """Estimate the width at which a text was wrapped: the 90th percentile of its line lengths."""
     lengths = sorted(len(line.rstrip()) for line in lines if line.strip())
     return max(50, lengths[len(lengths) * 9 // 10]) if lengths else 50
 
 
 def is_wrapped_prose(block: Sequence[str], width: int) -> bool:
-    """Whether the lines of a block end where they do only because the page did.
+    """Return whether the lines of a block are prose that was wrapped at `width`.
 
-    A wrapped line has no room for the first word of the next one. Verse has room, and begins its
-    lines with capitals; a table has gaps; indented blocks and lists are set off on purpose.
+    A wrapped line has no room for the first word of the next line. Verse has room, and its lines
+    begin with capitals; tables have gaps; indented blocks and lists are intentional.
     """
     following = block[1:]
     if not following:
@@ -51,18 +51,18 @@ def is_wrapped_prose(block: Sequence[str], width: int) -> bool:
     return sum(full) >= 0.6 * len(full)
 
 
-def joined_prose(block: Sequence[str], width: int) -> str:
-    """A block of prose as one line; any other as it is, without the margin."""
+def unwrap_prose(block: Sequence[str], width: int) -> str:
+    """Join a block of prose into one line; return any other block without its margin."""
     if not is_wrapped_prose(block, width):
         margin = min(len(line) - len(line.lstrip()) for line in block)
         return "\n".join(line[margin:] for line in block)
-    return one_line(block)
+    return join_lines(block)
 
 
-def one_line(block: Sequence[str]) -> str:
-    """The lines of a block joined as if they had never been wrapped."""
+def join_lines(block: Sequence[str]) -> str:
+    """Join wrapped lines into one line."""
     joined = ""
     for line in block:
-        # a hyphen or dash at the end of a line belongs between its neighbours, without a space
+        # no space after a hyphen or dash at the end of a line
         joined += ("" if not joined or joined.endswith("-") else " ") + " ".join(line.split())
     return joined
