@@ -1,9 +1,9 @@
 """Load and save tokenizers: a vocab.txt, a Hugging Face folder, a tokenizer.json or a Hub name.
 
 Only the `tokenizers` library is used, so that preparing data never imports torch. Two settings make
-what we build from a vocab.txt agree with the official tokenizer where Hugging Face's default does
-not: words of up to 200 characters are cut into pieces (not 100), and special tokens written in the
-text, such as "[MASK]", are ordinary text.
+a tokenizer from a vocab.txt match the official one where the Hugging Face default does not: words
+of up to 200 characters are tokenized (not 100), and special tokens that are written in the text,
+such as "[MASK]", are ordinary text.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from electrify.storage.commit import checked_manifest, verify
 LONGEST_WORD = 200  # google-research/electra model/tokenization.py: WordpieceTokenizer
 SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
 OUR_NAMES = {role: f"[{role.upper()}]" for role in SPECIAL_ROLES}
-# What the roles are called where no tokenizer_config.json says so.
+# The names to look for if tokenizer_config.json does not give them.
 USUAL_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -36,7 +36,7 @@ USUAL_NAMES = {
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids of the special tokens, always asked of the tokenizer."""
+    """The ids of the special tokens of a tokenizer."""
 
     pad: int
     cls: int
@@ -47,7 +47,7 @@ class SpecialIds:
 
 @dataclass(frozen=True)
 class LoadedTokenizer:
-    """A tokenizer, its special tokens by role, and a fingerprint of all that decides its ids."""
+    """A tokenizer, its special tokens by role, and a hash of everything that decides its ids."""
 
     backend: Tokenizer
     names: Mapping[str, str]
@@ -56,7 +56,7 @@ class LoadedTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids, added tokens included."""
+        """The number of ids, including added tokens."""
         return int(self.backend.get_vocab_size(with_added_tokens=True))
 
 
@@ -73,15 +73,15 @@ def load_tokenizer(source: str | Path) -> LoadedTokenizer:
 
 
 def description(tokenizer: LoadedTokenizer) -> str:
-    """One line for people: size, what it does to case and accents, special tokens."""
+    """Return one line with the vocabulary size, the treatment of case and accents, and names."""
     normalizer = json.loads(tokenizer.backend.to_str())["normalizer"] or {}
-    traits = [f"{tokenizer.vocab_size:,} tokens"]
+    properties = [f"{tokenizer.vocab_size:,} tokens"]
     if normalizer.get("type") == "BertNormalizer":
         strips = normalizer["strip_accents"]
         strips = normalizer["lowercase"] if strips is None else strips
-        traits.append("lower case" if normalizer["lowercase"] else "cased")
-        traits.append("accents stripped" if strips else "accents kept")
-    return ", ".join([*traits, " ".join(tokenizer.names.values())])
+        properties.append("lower case" if normalizer["lowercase"] else "cased")
+        properties.append("accents stripped" if strips else "accents kept")
+    return ", ".join([*properties, " ".join(tokenizer.names.values())])
 
 
 def save_tokenizer(
@@ -93,8 +93,8 @@ def save_tokenizer(
 ) -> list[dict[str, Any]]:
     """Write a folder that `AutoTokenizer.from_pretrained` loads and that gives the same ids.
 
-    `token_types` says whether models are to get them. Returns the entries of the two files for a
-    manifest, named as seen from `within`.
+    `token_types` is whether models get token type ids. Returns the manifest entries of the two
+    files, with names relative to `within`.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     settings = {
@@ -111,20 +111,19 @@ def save_tokenizer(
     root = within or folder
     entries = []
     for name, content in contents.items():
-        place = (folder / name).relative_to(root).as_posix()
-        entries.append(
-            committed_file(root, place, partial(Path.write_text, data=content, encoding="utf-8"))
-        )
+        path = (folder / name).relative_to(root).as_posix()
+        write = partial(Path.write_text, data=content, encoding="utf-8")
+        entries.append(committed_file(root, path, write))
     return entries
 
 
 def from_vocabulary(
     words: Iterable[str], lowercase: bool | None = None, strip_accents: bool | None = None
 ) -> LoadedTokenizer:
-    """BERT's WordPiece; casing and accents follow from the words where they are not given."""
+    """Return BERT's WordPiece tokenizer; case and accents are inferred from the words if None."""
     vocabulary = {word: index for index, word in enumerate(words)}
     plain = [word for word in vocabulary if not (word.startswith("[") and word.endswith("]"))]
-    if lowercase is None:  # some letters, such as ℝ, are upper case and have no lower
+    if lowercase is None:  # not isupper(): letters such as ℝ are upper case without a lower case
         lowercase = not any(word != word.lower() for word in plain)
     if strip_accents is None:
         strip_accents = lowercase and not any(unicodedata.normalize("NFD", w) != w for w in plain)
@@ -142,7 +141,7 @@ def from_vocabulary(
 
 
 def with_special_tokens(backend: Tokenizer, names: Mapping[str, str]) -> LoadedTokenizer:
-    """Check the special tokens of a backend, mark them as special and take its fingerprint."""
+    """Check the special tokens of a backend, mark them as special and compute its fingerprint."""
     missing = [
         f"{role} ({names.get(role, 'no name')})"
         for role in SPECIAL_ROLES
@@ -152,7 +151,7 @@ def with_special_tokens(backend: Tokenizer, names: Mapping[str, str]) -> LoadedT
         raise UserError(
             "the tokenizer lacks special tokens that ELECTRA needs",
             got=f"no {', '.join(missing)} among {backend.get_vocab_size():,} tokens",
-            fix="add them to the vocabulary, or train one with `electrify tokenizer`",
+            fix="add them to the vocabulary, or train a tokenizer with `electrify tokenizer`",
         )
     names = {
         role: names[role]
@@ -164,7 +163,7 @@ def with_special_tokens(backend: Tokenizer, names: Mapping[str, str]) -> LoadedT
     backend.no_padding()
     if backend.post_processor is None:
         backend.post_processor = _template(backend, names)
-    backend.encode_special_tokens = True  # "[SEP]" in a text is three words, as officially
+    backend.encode_special_tokens = True  # "[SEP]" in a text is three words, as in the original
     ids: dict[str, Any] = {role: backend.token_to_id(name) for role, name in names.items()}
     description = backend.to_str()
     _check_ids(backend, json.loads(description)["model"])
@@ -174,22 +173,21 @@ def with_special_tokens(backend: Tokenizer, names: Mapping[str, str]) -> LoadedT
 
 
 def _check_ids(backend: Tokenizer, model: Mapping[str, Any]) -> None:
-    """Refuse ids that a model has no embedding for, and words that have no id."""
+    """Raise an error if an id would have no embedding, or if there is no id for unknown words."""
     vocabulary = backend.get_vocab(with_added_tokens=True)
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         largest = max(vocabulary.values())
         raise UserError(
             "the ids of the tokenizer must be 0, 1, 2, … without gaps or repeats",
             got=f"{len(vocabulary):,} tokens, the largest id is {largest:,}",
-            fix="number the tokens of its vocabulary from 0, or train one with `electrify "
-            "tokenizer`",
+            fix="number its tokens from 0, or train a tokenizer with `electrify tokenizer`",
         )
     unknown = model.get("unk_token")
     if model.get("type") in ("WordPiece", "WordLevel") and unknown not in vocabulary:
         raise UserError(
             "the tokenizer has no token for unknown words",
             got=f"no {unknown} among {len(vocabulary):,} tokens",
-            fix=f"add {unknown} to the vocabulary, or train one with `electrify tokenizer`",
+            fix=f"add {unknown} to the vocabulary, or train a tokenizer with `electrify tokenizer`",
         )
 
 
@@ -216,13 +214,13 @@ def _from_folder(folder: Path) -> LoadedTokenizer:
     raise UserError(
         f"no tokenizer in {folder}",
         got=", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "an empty folder",
-        fix="give a folder with tokenizer.json or vocab.txt; other formats become one by "
+        fix="give a folder with tokenizer.json or vocab.txt; convert other formats with "
         "AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW)",
     )
 
 
 def _check_unchanged(folder: Path) -> None:
-    """Refuse a folder of `electrify tokenizer` whose files are not what was written."""
+    """Raise an error if the files of an `electrify tokenizer` folder were changed."""
     path = folder / "manifest.json"
     if not path.is_file() or (manifest := checked_manifest(path))["kind"] != "tokenizer":
         return
@@ -239,7 +237,7 @@ def _from_json(path: Path, config: Mapping[str, Any]) -> LoadedTokenizer:
         backend = Tokenizer.from_file(str(path))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # nothing more precise; a panic of Rust is no Exception
+    except BaseException as error:  # a panic in the Rust library is not an Exception
         raise UserError(
             f"{path} is not a tokenizer", got=str(error)[:200], fix="give a tokenizer.json"
         ) from error
@@ -271,7 +269,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
                 config |= json.loads((folder / name).read_text(encoding="utf-8"))
             except (ValueError, TypeError) as error:
                 raise UserError(
-                    f"{folder / name} is not a JSON object", got=str(error), fix="repair the file"
+                    f"{folder / name} is not a JSON object", got=str(error), fix="fix the file"
                 ) from error
     return config
 
@@ -281,7 +279,7 @@ def _read_vocabulary(path: Path) -> list[str]:
         words = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path} is not a vocabulary", got=str(error), fix="give UTF-8 text, one word a line"
+            f"{path} is not a vocabulary", got=str(error), fix="give UTF-8 text, one word per line"
         ) from error
     words = [word.rstrip("\r") for word in words]
     while words and not words[-1]:
@@ -289,9 +287,7 @@ def _read_vocabulary(path: Path) -> list[str]:
     if len(set(words)) != len(words):
         repeated = next(word for i, word in enumerate(words) if word in words[:i])
         raise UserError(
-            f"{path} names a word twice",
-            got=repr(repeated),
-            fix="each line must be a word of its own",
+            f"{path} contains a word twice", got=repr(repeated), fix="remove the repeated line"
         )
     return words
 
@@ -305,13 +301,13 @@ def _from_hub(name: str) -> LoadedTokenizer:
     except HFValidationError as error:
         raise UserError(
             f"no tokenizer at {name}",
-            got="neither a file, nor a folder, nor a name as the Hub has them",
+            got="neither a file, nor a folder, nor a valid name on the Hub",
             fix="check the path",
         ) from error
-    except Exception as error:  # offline, unknown name, no permission: each its own exception
+    except Exception as error:  # offline, unknown name, no permission: all different exceptions
         raise UserError(
             f"no tokenizer at {name}",
-            got=f"no such file or folder here, and the Hub said: {str(error).splitlines()[0]}",
+            got=f"no such file or folder, and the Hub replied: {str(error).splitlines()[0]}",
             fix="check the path or the name; offline, give a local folder or vocab.txt",
         ) from error
     return _from_folder(Path(folder))
