@@ -54,16 +54,15 @@ class Prepare(config.AcceptsTextPaths):
     length: int = 128
     """Maximum number of tokens per example, including special tokens."""
     layout: Layout = "electra"
-    """electra: two segments of adjacent text. pairs: two random lines of a document. packed:
-    consecutive documents; attention crosses them, and all after the first have segment 1."""
+    """electra: two segments of adjacent text. pairs: two random lines of a document.
+    packed: consecutive documents; attention crosses them, and all after the first have segment 1.
+    """
     overflow: Overflow = "carry"
-    """What to do with tokens that do not fit: start the next example with them (carry), or drop
-    them like the official code (drop)."""
+    """Carry tokens that do not fit over to the next example, or drop them as the original does."""
     validation: float = 0.01
-    """Fraction of documents in the validation set, evaluated during training; if there are few
-    documents, the ends of some are used instead."""
+    """Fraction of documents for validation; with few documents, the ends of some documents."""
     test: float = 0.01
-    """Fraction of documents in the test set, for a final evaluation."""
+    """Fraction of documents for the test set, for a final evaluation."""
     seed: int = 0
     """Random seed for segment lengths and line pairs."""
     workers: str = "0"

@@ -36,22 +36,20 @@ class MakeTokenizer(config.AcceptsTextPaths):
     out: Path
     """Output folder."""
     kind: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
-    """WordPiece as in BERT and ELECTRA, byte-level BPE as in RoBERTa, or Unigram as in ALBERT (the
-    only one that is not bit-reproducible)."""
+    """WordPiece as in BERT and ELECTRA, byte-level BPE as in RoBERTa, or Unigram as in ALBERT.
+    Only Unigram is not bit-reproducible."""
     vocab_size: int = 30_522
     """Vocabulary size, including special tokens."""
     cased: bool = False
     """Distinguish upper and lower case (wordpiece, unigram; bpe always does)."""
     keep_accents: bool = False
-    """Keep accents, for languages such as Vietnamese in which they change letters; implied by
-    --cased."""
+    """Keep accents, which distinguish letters in Vietnamese, for example; implied by --cased."""
     min_frequency: int = 2
     """Minimum number of occurrences of a token (wordpiece, bpe)."""
     max_chars: int = 200_000_000
     """Train on at most about this many characters, sampled evenly by document."""
     load: str | None = None
-    """Convert this tokenizer instead of training one: a vocab.txt, a tokenizer folder or a Hub
-    name."""
+    """Convert a vocab.txt, a tokenizer folder or a Hub name instead of training a tokenizer."""
 
 
 def make_tokenizer(settings: MakeTokenizer) -> LoadedTokenizer:
