@@ -36,15 +36,11 @@ def command(
         return result
 
     run.__name__ = run.__qualname__ = path.rpartition(":")[2]
-    run.__signature__ = _signature(settings, returns)  # type: ignore[attr-defined]
-    return run
-
-
-def _signature(settings: Any, returns: Any) -> inspect.Signature:
-    """Return the signature of a settings class, without the annotations for the command line."""
+    # The type hints without the annotations for the command line.
     hints, signature = get_type_hints(settings), inspect.signature(settings)
     parameters = [p.replace(annotation=hints[n]) for n, p in signature.parameters.items()]
-    return inspect.Signature(parameters, return_annotation=returns)
+    run.__signature__ = inspect.Signature(parameters, return_annotation=returns)  # type: ignore[attr-defined]
+    return run
 
 
 def corpus(kind: str, *sources: str | Path, out: str | Path, **settings: Any) -> dict[str, Any]:

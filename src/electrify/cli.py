@@ -237,15 +237,11 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
         return _recipe_settings(program, command, kind, arguments)
     if command.kinds:
         kinds = config.named(command.kinds)
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(_kinds_help(program, command, kinds))
-            raise SystemExit(0)
-        if arguments[0].startswith("-"):
-            raise UserError(f"{program} needs a kind first", got=arguments[0], fix=command.example)
-        if arguments[0] not in kinds:
-            raise config.unknown(f"{program} {arguments[0]}", arguments[0], kinds, "kind")
-        chosen, *arguments = arguments
+        overview = _kinds_help(program, command, kinds)
+        chosen, *arguments = _with_first(program, command, arguments, "kind", overview)
         program = f"{program} {chosen}"
+        if chosen not in kinds:
+            raise config.unknown(program, chosen, kinds, "kind")
         command = command._replace(example=f"{program} {kinds[chosen].source} --out docs")
         kind = config.named(command.function.split(":")[0] + ":settings_type")(chosen)
     arguments, file = _config_file(arguments)
@@ -271,20 +267,28 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
     from electrify import config
     from electrify.recipes import schema
 
-    if not arguments or arguments[0] in ("-h", "--help"):
-        known = f"recipes: {', '.join(schema.names())}, or the path of a .toml file"
-        more = f"Run `{program} {schema.names()[-1]} --help` to list the options."
-        example = f"Example: {command.example}"
-        print("\n\n".join([f"usage: {program} RECIPE …", f"{kind.__doc__}", known, example, more]))
-        raise SystemExit(0)
-    if arguments[0].startswith("-"):
-        raise UserError(f"{program} needs a recipe first", got=arguments[0], fix=command.example)
-    name, *arguments = arguments
+    known = f"recipes: {', '.join(schema.names())}, or the path of a .toml file"
+    more = f"Run `{program} {schema.names()[-1]} --help` to list the options."
+    overview = [f"usage: {program} RECIPE …", f"{kind.__doc__}", known]
+    overview += [f"Example: {command.example}", more]
+    name, *arguments = _with_first(program, command, arguments, "recipe", "\n\n".join(overview))
     recipe, arguments = schema.with_config_flags(schema.load(name), arguments)
     default = replace(config.fill(kind, {}, name, tyro.MISSING), recipe=recipe, name=name)
     description = "\n\n".join([f"{kind.__doc__}", *_hints(command), _fields_help(recipe)])
     program = f"{program} {name}"
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
+
+
+def _with_first(
+    program: str, command: Command, arguments: list[str], noun: str, overview: str
+) -> list[str]:
+    """Return the arguments if they start with a kind or a recipe, or else print the overview."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview)
+        raise SystemExit(0)
+    if arguments[0].startswith("-"):
+        raise UserError(f"{program} needs a {noun} first", got=arguments[0], fix=command.example)
+    return arguments
 
 
 def _hints(command: Command) -> list[str]:

@@ -1,5 +1,6 @@
 """Errors for users: each says what is wrong, what was given, and how to fix it."""
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +29,7 @@ class UserError(Exception):
         return f"{self.what}\n  got: {self.got}\n  fix: {self.fix}"
 
     def __reduce__(self) -> tuple[object, ...]:  # pickle would not pass the keyword arguments on
-        return _rebuild, (type(self), self.what, self.got, self.fix)
+        return partial(type(self), got=self.got, fix=self.fix), (self.what,)
 
 
 class DamagedError(UserError):
@@ -61,7 +62,3 @@ def needs(module: str, *, extra: str, why: str = "") -> Any:
             got=str(error),
             fix=f'pip install "electrify[{extra}]"',
         ) from error
-
-
-def _rebuild(kind: type[UserError], what: str, got: str, fix: str) -> UserError:
-    return kind(what, got=got, fix=fix)

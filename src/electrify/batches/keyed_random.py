@@ -23,14 +23,11 @@ def key_of(seed: int, purpose: str, step: int = 0) -> np.uint64:
 
 def squares32(counters: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
     """Return 32 random bits for each counter."""
-    y = counters * key
+    x = y = counters * key
     z = y + key
-    x = y * y + y
-    x = (x >> _HALF) | (x << _HALF)
-    x = x * x + z
-    x = (x >> _HALF) | (x << _HALF)
-    x = x * x + y
-    x = (x >> _HALF) | (x << _HALF)
+    for added in (y, z, y):
+        x = x * x + added
+        x = (x >> _HALF) | (x << _HALF)
     return np.asarray((x * x + z) >> _HALF)
 
 

@@ -7,7 +7,7 @@ OUT/.parts/            while it is being built: the settings, and one record per
 
 import platform
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -98,14 +98,13 @@ class Build:
         self, stage: str, parts: Iterable[_Part], work: MakePart[_Part], pool: Executor, ahead: int
     ) -> Generator[Record]:
         """Yield the records of all parts in order; parts that are already finished are skipped."""
-        job = partial(_make, work, self.out, self.staging / stage)
-        (self.staging / stage).mkdir(exist_ok=True)
-        yield from in_order(job, self._numbered(stage, parts), pool, ahead)
-
-    def _numbered(self, stage: str, parts: Iterable[_Part]) -> Iterator[tuple[int, _Part | None]]:
-        for index, part in enumerate(parts):
-            done = _finished(self.out, self.staging / stage, index)
-            yield index, None if done else part  # finished parts are not sent to workers
+        records = self.staging / stage
+        records.mkdir(exist_ok=True)
+        numbered = (  # finished parts are not sent to workers
+            (index, None if _finished(self.out, records, index) else part)
+            for index, part in enumerate(parts)
+        )
+        yield from in_order(partial(_make, work, self.out, records), numbered, pool, ahead)
 
     def withdraw(self) -> None:
         """Clean the folder up if nothing was made yet, so that a corrected command can use it.

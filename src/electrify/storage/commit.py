@@ -196,21 +196,14 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
         got = "a file" if folder.exists() else f"{folder}"
         raise UserError(f"no such folder: {folder}", got=got, fix=f"give a folder of {kind}")
     if not path.exists():
-        unfinished = (folder / ".parts").exists()
-        raise UserError(
-            f"{folder} does not contain finished {kind}",
-            got="an unfinished folder" if unfinished else "a folder without manifest.json",
-            fix="run the command that makes it again to resume"
-            if unfinished
-            else f"give a folder of {kind} that electrify made",
-        )
+        got, fix = "a folder without manifest.json", f"give a folder of {kind} that electrify made"
+        if (folder / ".parts").exists():
+            got, fix = "an unfinished folder", "run the command that makes it again to resume"
+        raise UserError(f"{folder} does not contain finished {kind}", got=got, fix=fix)
     manifest = checked_manifest(path)
-    if manifest["kind"] != kind:
-        raise UserError(
-            f"{folder} does not contain {kind}",
-            got=manifest["kind"],
-            fix=f"give a folder of {kind}",
-        )
+    if (got := manifest["kind"]) != kind:
+        fix = f"give a folder of {kind}"
+        raise UserError(f"{folder} does not contain {kind}", got=got, fix=fix)
     return manifest
 
 

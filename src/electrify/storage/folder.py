@@ -105,8 +105,7 @@ def refuse_other(
     got = differences(before, now, free, form="the folder has {}, the command says {}")
     if not got:
         return
+    what, fix = f"with {others}", "use the same ones, or another --out"
     if change := made_before(before, now, later or {}, {*free, *free_later}):
-        fix = "use another --out; nothing was touched"
-        raise UserError(f"{folder} {was} before {change}", got=got, fix=fix)
-    fix = "use the same ones, or another --out; nothing was touched"
-    raise UserError(f"{folder} {was} with {others}", got=got, fix=fix)
+        what, fix = f"before {change}", "use another --out"
+    raise UserError(f"{folder} {was} {what}", got=got, fix=f"{fix}; nothing was touched")

@@ -7,6 +7,7 @@ steps for which this holds; with any other, whole lines are encoded. The ids are
 import json
 import re
 from itertools import chain
+from operator import methodcaller
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -71,8 +72,7 @@ class _Words(dict[str, tuple[int, ...]]):
         return ids
 
 
-def _at_spaces(line: str) -> list[str]:
-    return line.split(" ")
+_at_spaces = methodcaller("split", " ")
 
 
 def _spaced(line: str) -> list[str]:
@@ -88,16 +88,13 @@ def _word_prefix(tokenizer: dict[str, Any]) -> str | None:
     normalizers = {step["type"] for step in _steps(tokenizer["normalizer"], "normalizers")}
     if not normalizers <= NORMALIZERS:
         return None
-    types = [step["type"] for step in steps if not _marks_every_word(step)]
+    marks_every_word = {"type": "Metaspace", "prepend_scheme": "always"}.items()
+    types = [step["type"] for step in steps if not marks_every_word <= step.items()]
     if types and types[0] in SPLIT_AT_SPACES and set(types) <= SPLIT_AT_SPACES | SPLIT_WITHIN_WORDS:
         return ""
     if types == ["ByteLevel"] and steps[0]["use_regex"]:
         return " "  # byte-level words include the space before them
     return None
-
-
-def _marks_every_word(step: dict[str, Any]) -> bool:
-    return bool(step["type"] == "Metaspace" and step["prepend_scheme"] == "always")
 
 
 def _steps(step: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:

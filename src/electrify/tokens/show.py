@@ -16,7 +16,7 @@ from electrify.corpora.document import documents_at
 from electrify.errors import DamagedError, UserError
 from electrify.storage.commit import checked_manifest, read_manifest, verify
 from electrify.tokens.prepare import print_shards
-from electrify.tokens.store import StoredExample, check_split
+from electrify.tokens.store import check_split
 
 SEGMENT_COLOURS = ("cyan", "yellow", "green", "magenta")  # used in turn
 LONGEST_DOCUMENT = 1_500
@@ -53,7 +53,13 @@ class Show(AcceptsTextPaths):
 def show_folder(settings: Show) -> None:
     """Print examples of a folder of documents or shards, or verify its files."""
     check_least(settings, count=1)
-    manifest = _manifest(settings.folder)
+    if not (path := settings.folder / "manifest.json").is_file():
+        raise UserError(
+            f"nothing to show in {settings.folder}",
+            got="no manifest.json" if settings.folder.is_dir() else "no such folder",
+            fix="give a finished folder that electrify made",
+        )
+    manifest = checked_manifest(path)
     if settings.verify:
         _verify(settings.folder, manifest)
         return
@@ -69,17 +75,6 @@ def show_folder(settings: Show) -> None:
         console.print()
     if manifest["kind"] == "shards":
         print_shards(manifest)
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
-    if not path.is_file():
-        raise UserError(
-            f"nothing to show in {folder}",
-            got="no manifest.json" if folder.is_dir() else "no such folder",
-            fix="give a finished folder that electrify made",
-        )
-    return checked_manifest(path)
 
 
 def _verify(folder: Path, manifest: dict[str, Any]) -> None:
@@ -120,7 +115,9 @@ def _examples(settings: Show) -> Iterator[Text]:
         segments = len(example.starts) + 1
         heading = f"example {index:,} · {len(example.ids)} tokens · {plural(segments, 'segment')}"
         text = Text(f"{heading}\n", style="bold")
-        for number, ids in enumerate(_segments(example)):
+        bounds = pairwise([0, *example.starts.tolist(), len(example.ids)])
+        for number, (start, stop) in enumerate(bounds):
+            ids = example.ids[start:stop].tolist()
             decoded = visible(loaded.backend.decode(ids, skip_special_tokens=False))
             colour = SEGMENT_COLOURS[number % len(SEGMENT_COLOURS)]
             text.append(decoded + " ", style=f"not bold {colour}")
@@ -135,12 +132,6 @@ def visible(text: str) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun in the singular or plural."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _segments(example: StoredExample) -> Iterator[list[int]]:
-    bounds = [0, *example.starts.tolist(), len(example.ids)]
-    for start, stop in pairwise(bounds):
-        yield example.ids[start:stop].tolist()
 
 
 _SHOWN = {"documents": _documents, "shards": _examples}

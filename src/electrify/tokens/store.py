@@ -107,11 +107,8 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     for name, entry in header.items():
         try:
-            dtype, (count,), (begin, end) = (
-                _DTYPES[entry["dtype"]],
-                entry["shape"],
-                entry["data_offsets"],
-            )
+            dtype = _DTYPES[entry["dtype"]]
+            (count,), (begin, end) = entry["shape"], entry["data_offsets"]
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(path, f"an invalid description of array {name!r}: {entry}") from error
         if not 0 <= begin <= end <= size - 8 - length or end - begin != count * dtype.itemsize:
@@ -137,15 +134,12 @@ class Shard:
             raise _damaged(path, f"the arrays {sorted(arrays)}")
         if _index_checksum(arrays) != entry["index_crc32"]:
             raise _damaged(path, "an index that does not match its checksum in the manifest")
-        if (
-            len(arrays["offsets"]) != entry["examples"] + 1
-            or len(arrays["tokens"]) != entry["tokens"]
-        ):
-            raise _damaged(
-                path, f"{len(arrays['tokens']):,} tokens, the manifest says {entry['tokens']:,}"
-            )
         self._tokens, self._offsets = arrays["tokens"], arrays["offsets"]
         self._starts, self._start_offsets = arrays["starts"], arrays["start_offsets"]
+        counts = len(self._offsets) - 1, len(self._tokens)
+        if counts != (entry["examples"], entry["tokens"]):
+            got = f"{len(self._tokens):,} tokens, the manifest says {entry['tokens']:,}"
+            raise _damaged(path, got)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -155,10 +149,8 @@ class Shard:
         largest = int(self._tokens.max(initial=0))
         if largest >= vocab_size:
             return f"token {largest:,} in a vocabulary of {vocab_size:,}"
-        for bounds, values in (
-            (self._offsets, self._tokens),
-            (self._start_offsets, self._starts),
-        ):
+        index = ((self._offsets, self._tokens), (self._start_offsets, self._starts))
+        for bounds, values in index:
             covers = len(bounds) == len(self) + 1 and bounds[0] == 0 and bounds[-1] == len(values)
             if not covers or (np.diff(bounds) < 0).any():
                 return "an index that does not cover its examples"

@@ -127,11 +127,8 @@ def from_vocabulary(
         lowercase = not any(word != word.lower() for word in plain)
     if strip_accents is None:
         strip_accents = lowercase and not any(unicodedata.normalize("NFD", w) != w for w in plain)
-    backend = Tokenizer(
-        models.WordPiece(
-            vocabulary, unk_token=OUR_NAMES["unk"], max_input_chars_per_word=LONGEST_WORD
-        )
-    )
+    limits = {"unk_token": OUR_NAMES["unk"], "max_input_chars_per_word": LONGEST_WORD}
+    backend = Tokenizer(models.WordPiece(vocabulary, **limits))
     backend.normalizer = normalizers.BertNormalizer(
         lowercase=lowercase, strip_accents=strip_accents
     )
@@ -142,34 +139,34 @@ def from_vocabulary(
 
 def with_special_tokens(backend: Tokenizer, names: Mapping[str, str]) -> LoadedTokenizer:
     """Check the special tokens of a backend, mark them as special and compute its fingerprint."""
-    missing = [
-        f"{role} ({names.get(role, 'no name')})"
+    found = {
+        role: names[role]
         for role in SPECIAL_ROLES
-        if role != "unk" and (role not in names or backend.token_to_id(names[role]) is None)
-    ]
-    if missing:
+        if role in names and backend.token_to_id(names[role]) is not None
+    }
+    needed = [role for role in SPECIAL_ROLES if role != "unk"]
+    if missing := [f"{r} ({names.get(r, 'no name')})" for r in needed if r not in found]:
         raise UserError(
             "the tokenizer lacks special tokens that ELECTRA needs",
             got=f"no {', '.join(missing)} among {backend.get_vocab_size():,} tokens",
             fix="add them to the vocabulary, or train a tokenizer with `electrify tokenizer`",
         )
-    names = {
-        role: names[role]
-        for role in SPECIAL_ROLES
-        if role in names and backend.token_to_id(names[role]) is not None
-    }
-    backend.add_special_tokens(list(names.values()))
+    backend.add_special_tokens(list(found.values()))
     backend.no_truncation()
     backend.no_padding()
     if backend.post_processor is None:
-        backend.post_processor = _template(backend, names)
+        cls, sep = found["cls"], found["sep"]
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{cls} $A {sep}",
+            pair=f"{cls} $A {sep} $B:1 {sep}:1",
+            special_tokens=[(name, backend.token_to_id(name)) for name in (cls, sep)],
+        )
     backend.encode_special_tokens = True  # "[SEP]" in a text is three words, as in the original
-    ids: dict[str, Any] = {role: backend.token_to_id(name) for role, name in names.items()}
+    ids: dict[str, Any] = {role: backend.token_to_id(name) for role, name in found.items()}
     description = backend.to_str()
     _check_ids(backend, json.loads(description)["model"])
     fingerprint = hashlib.sha256(description.encode()).hexdigest()
-    special = SpecialIds(ids["pad"], ids["cls"], ids["sep"], ids["mask"], ids.get("unk"))
-    return LoadedTokenizer(backend, names, special, fingerprint)
+    return LoadedTokenizer(backend, found, SpecialIds(**{"unk": None, **ids}), fingerprint)
 
 
 def _check_ids(backend: Tokenizer, model: Mapping[str, Any]) -> None:
@@ -189,15 +186,6 @@ def _check_ids(backend: Tokenizer, model: Mapping[str, Any]) -> None:
             got=f"no {unknown} among {len(vocabulary):,} tokens",
             fix=f"add {unknown} to the vocabulary, or train a tokenizer with `electrify tokenizer`",
         )
-
-
-def _template(backend: Tokenizer, names: Mapping[str, str]) -> processors.TemplateProcessing:
-    cls, sep = names["cls"], names["sep"]
-    return processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B:1 {sep}:1",
-        special_tokens=[(name, backend.token_to_id(name)) for name in (cls, sep)],
-    )
 
 
 def _from_folder(folder: Path) -> LoadedTokenizer:
@@ -241,24 +229,18 @@ def _from_json(path: Path, config: Mapping[str, Any]) -> LoadedTokenizer:
         raise UserError(
             f"{path} is not a tokenizer", got=str(error)[:200], fix="give a tokenizer.json"
         ) from error
-    return with_special_tokens(backend, {**_usual_names(backend), **_configured_names(config)})
+    return with_special_tokens(backend, _special_names(backend, config))
 
 
-def _usual_names(backend: Tokenizer) -> dict[str, str]:
-    known = {
-        role: next((name for name in names if backend.token_to_id(name) is not None), None)
-        for role, names in USUAL_NAMES.items()
-    }
-    return {role: name for role, name in known.items() if name is not None}
-
-
-def _configured_names(config: Mapping[str, Any]) -> dict[str, str]:
-    names = {role: config.get(f"{role}_token") for role in SPECIAL_ROLES}
-    return {
-        role: str(name["content"] if isinstance(name, dict) else name)
-        for role, name in names.items()
-        if name
-    }
+def _special_names(backend: Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens by role: those of the configuration, or else the usual ones."""
+    names = {}
+    for role, usual in USUAL_NAMES.items():
+        if configured := config.get(f"{role}_token"):
+            names[role] = str(configured["content"] if isinstance(configured, dict) else configured)
+        elif known := [name for name in usual if backend.token_to_id(name) is not None]:
+            names[role] = known[0]
+    return names
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -298,16 +280,10 @@ def _from_hub(name: str) -> LoadedTokenizer:
 
     try:
         folder = snapshot_download(name, allow_patterns=["tokenizer*", "vocab.txt", "special_*"])
-    except HFValidationError as error:
-        raise UserError(
-            f"no tokenizer at {name}",
-            got="neither a file, nor a folder, nor a valid name on the Hub",
-            fix="check the path",
-        ) from error
     except Exception as error:  # offline, unknown name, no permission: all different exceptions
-        raise UserError(
-            f"no tokenizer at {name}",
-            got=f"no such file or folder, and the Hub replied: {str(error).splitlines()[0]}",
-            fix="check the path or the name; offline, give a local folder or vocab.txt",
-        ) from error
+        got = f"no such file or folder, and the Hub replied: {str(error).splitlines()[0]}"
+        fix = "check the path or the name; offline, give a local folder or vocab.txt"
+        if isinstance(error, HFValidationError):
+            got, fix = "neither a file, nor a folder, nor a valid name on the Hub", "check the path"
+        raise UserError(f"no tokenizer at {name}", got=got, fix=fix) from error
     return _from_folder(Path(folder))
