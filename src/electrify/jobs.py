@@ -100,7 +100,7 @@ def executor(workers: int | str) -> Iterator[Executor]:
         _stop(pool)
         raise UserError(
             "a worker process died",
-            got="killed by the system, most often because memory ran out",
+            got="it was killed, most often because memory ran out",
             fix="run the same command again, perhaps with fewer --workers; finished parts are kept",
         ) from error
     except BaseException:
