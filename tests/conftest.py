@@ -1,4 +1,4 @@
-"""What several tests share: a small corpus of documents and a tokenizer for it."""
+"""Shared fixtures: a small corpus of documents, a tokenizer and shards of it, and commands."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-# Two workers with two threads each would wait for each other; set before torch is imported.
+# Workers with several threads each would compete for the cores; set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from electrify.corpora.document import Document, write_parquet
@@ -23,7 +23,7 @@ WORDS = [f"{a}{b}" for a in ("ka", "lo", "mi", "nu", "pe", "ra") for b in ("ta",
 
 
 def make_documents(count: int, seed: int = 0) -> list[Document]:
-    """Documents of 1 to 12 lines of 3 to 40 words."""
+    """Return documents of 1 to 12 lines of 3 to 40 words."""
     rng = Random(seed)
     documents = []
     for number in range(count):
@@ -35,14 +35,14 @@ def make_documents(count: int, seed: int = 0) -> list[Document]:
 
 
 def write_documents(folder: Path, documents: list[Document], per_file: int = 40) -> Path:
-    """A finished folder of documents, as `electrify corpus` would make it."""
+    """Write a finished folder of documents like `electrify corpus`."""
     build = Build(folder, "documents", {"settings": {}, "sources": []})
     files = []
     for number, start in enumerate(range(0, len(documents), per_file)):
-        some = documents[start : start + per_file]
+        chunk = documents[start : start + per_file]
         name = f"documents-{number:05d}.parquet"
         files.append(
-            committed_file(folder, name, lambda path, some=some: write_parquet(path, some))
+            committed_file(folder, name, lambda path, chunk=chunk: write_parquet(path, chunk))
         )
     characters = sum(len(document.text) for document in documents)
     build.finish({"documents": len(documents), "characters": characters, "files": files})
@@ -72,25 +72,25 @@ def shards(docs: Path, vocab: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Nursery]:
-    """A process that has imported what the commands before training need."""
-    one = Nursery(DATA)
-    yield one
-    one.close()
+    """A process that has imported what the data commands need."""
+    process = Nursery(DATA)
+    yield process
+    process.close()
 
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """A process that has imported what training and fine-tuning need; the Hub is out of reach."""
-    one = Nursery()
-    yield one
-    one.close()
+    """A process that has imported what training and fine-tuning need, without access to the Hub."""
+    process = Nursery()
+    yield process
+    process.close()
 
 
 @pytest.fixture
 def electrify(
     request: pytest.FixtureRequest,
 ) -> Callable[..., "subprocess.CompletedProcess[str]"]:
-    """Runs the command in a process of its own, from the first line of Python only if `fresh`."""
+    """Run a command in a new process; with `fresh`, in one that starts from scratch."""
 
     def run(
         *arguments: object, code: int = 0, fresh: bool = False, **kwargs: object

@@ -1,4 +1,4 @@
-"""`import electrify`: the commands as functions, and objectives in loops that are not ours."""
+"""`import electrify`: the commands as functions, and objectives in other training loops."""
 
 import inspect
 import subprocess
@@ -26,23 +26,23 @@ SMALL = {
 }
 
 
-def test_importing_costs_nothing():
+def test_import_is_lazy():
     code = (
         "import sys, electrify; dir(electrify); print(sorted({'torch', 'numpy'} & {*sys.modules}))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
     code = "import sys, electrify; electrify.prepare; print('torch' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "False"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
-def test_everything_it_lists_is_there_with_help_and_a_signature():
+def test_every_listed_name_exists_with_a_docstring_and_a_signature():
     assert set(electrify.__all__) <= set(dir(electrify))
     for name in electrify.__all__:
-        found = getattr(electrify, name)
-        assert found.__doc__, name
-        assert inspect.signature(found).parameters, name
+        attribute = getattr(electrify, name)
+        assert attribute.__doc__, name
+        assert inspect.signature(attribute).parameters, name
     with pytest.raises(AttributeError, match="no attribute 'pretrian'"):
         electrify.pretrian  # noqa: B018
 
@@ -53,28 +53,28 @@ def test_from_documents_to_an_export(docs, vocab, tmp_path, monkeypatch):
         docs=[docs], tokenizer=str(vocab), length=32, validation=0.1, out="shards"
     )
     assert manifest["splits"]["train"]["examples"] > 0
-    seen: list[Path] = []
+    checkpoints: list[Path] = []
     settings = {"device": "cpu", "batch_size": 8, "length": 32, "eval_every": 4, "eval_batches": 1}
     done = electrify.pretrain(
         "electra-small",
         data="shards",
         out="run",
         steps=8,
-        checkpoint_fn=seen.append,
+        checkpoint_fn=checkpoints.append,
         overrides=SMALL,
         **settings,
     )
     assert (done.step, done.finished, done.run) == (8, True, Path("run"))
     assert done.metrics["generator_loss"] > 0
-    assert [path.name for path in seen] == ["step-00000000", "step-00000008"]
+    assert [path.name for path in checkpoints] == ["step-00000000", "step-00000008"]
     folders = electrify.export(run="run", out="model")
     assert set(folders) == {"discriminator", "generator", "encoder"}
     assert (folders["encoder"] / "model.safetensors").is_file()
     assert electrify.plan("electra-small", steps=8, length=32, overrides=SMALL)["steps"] == 8
 
 
-def test_a_script_needs_no_guard_for_workers(tmp_path):
-    """Spawned workers import the main module, which here would start the work again."""
+def test_a_script_needs_no_main_guard_for_workers(tmp_path):
+    """Spawned workers import the main module, which would start the work again in this script."""
     (tmp_path / "text").mkdir()
     for number in range(4):
         (tmp_path / "text" / f"{number}.txt").write_text("kata lodi mifu. " * 40)
@@ -92,21 +92,21 @@ def test_a_script_needs_no_guard_for_workers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"stpes": 9}, "did you mean steps"),
         ({"micro_bach": 9}, "did you mean micro_batch"),
         ({"optimiser": {"lr": 1}}, "did you mean optimizer"),
     ],
 )
-def test_a_keyword_that_does_not_exist_is_refused_with_the_nearest(settings, says, tmp_path):
-    with pytest.raises(UserError, match=says):
+def test_an_unknown_keyword_is_refused_with_the_closest_match(settings, message, tmp_path):
+    with pytest.raises(UserError, match=message):
         electrify.pretrain("tiny", data=tmp_path, out=tmp_path / "run", **settings)
 
 
 @pytest.fixture(scope="module")
 def pair():
-    """A generator, a discriminator, a tokenizer and examples, with nothing of ours."""
+    """A generator, a discriminator, a tokenizer and examples, made with transformers only."""
     from transformers import (
         BertTokenizer,
         ElectraConfig,
@@ -127,7 +127,7 @@ def pair():
     return generator, discriminator, tokenizer, examples
 
 
-def test_an_objective_in_a_plain_loop(pair):
+def test_an_objective_in_a_plain_training_loop(pair):
     generator, discriminator, tokenizer, examples = pair
     model = electrify.ReplacedTokenDetection(generator, discriminator)
     collate = electrify.MaskingCollator(tokenizer, length=16)
@@ -144,7 +144,7 @@ def test_an_objective_in_a_plain_loop(pair):
     assert sum(losses[-9:]) < 0.97 * sum(losses[:9])
 
 
-def test_an_objective_under_the_trainer_of_transformers(pair, tmp_path):
+def test_an_objective_with_the_trainer_of_transformers(pair, tmp_path):
     from transformers import Trainer, TrainingArguments
 
     generator, discriminator, tokenizer, examples = pair
@@ -181,19 +181,19 @@ def test_padding_is_never_masked_nor_counted(pair):
     *_, tokenizer, _ = pair
     collate = electrify.MaskingCollator(tokenizer)
     plain, padded = (
-        tokenizer(" ".join(["kata"] * 5), **how)
-        for how in ({}, {"padding": "max_length", "max_length": 32})
+        tokenizer(" ".join(["kata"] * 5), **options)
+        for options in ({}, {"padding": "max_length", "max_length": 32})
     )
     for example in (plain, padded):
         batch = Batch(**collate([example]))
         assert batch.attention_BL.sum() == len(plain["input_ids"])
         assert batch.positions_BN.max() < len(plain["input_ids"])
-    left = {"input_ids": [0, 2, 5, 3], "attention_mask": [0, 1, 1, 1]}
+    left_padded = {"input_ids": [0, 2, 5, 3], "attention_mask": [0, 1, 1, 1]}
     with pytest.raises(UserError, match="padded at the end"):
-        collate([left])
+        collate([left_padded])
 
 
-def test_a_tokenizer_without_a_mask_is_refused(pair):
+def test_a_tokenizer_without_a_mask_token_is_refused(pair):
     class NoMask:
         pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id = 0, 1, 2, 3, None
 

@@ -1,4 +1,4 @@
-"""The command from the outside."""
+"""The command line: help, options, errors and exit codes."""
 
 import subprocess
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from electrify import __version__
-from electrify.cli import COMMANDS, main
+from electrify.cli import COMMANDS, HEADINGS, main
 
 
-def test_help_imports_nothing_that_takes_time():
+def test_help_imports_no_heavy_modules():
     program = (
         "import sys; from electrify.cli import main; main(['--help']);"
         "heavy = {'torch', 'transformers', 'tyro', 'numpy'} & set(sys.modules);"
@@ -23,7 +23,7 @@ def test_help_imports_nothing_that_takes_time():
 def test_every_help_has_an_example_and_imports_no_torch(command, warm):
     program = """
 def watched(main=electrify.cli.main):
-    assert not {"torch", "transformers"} & set(sys.modules), "the warm process has them already"
+    assert not {"torch", "transformers"} & set(sys.modules), "the warm process already has them"
     try: main()
     except SystemExit: pass
     print("imported", *{"torch", "transformers"} & set(sys.modules))
@@ -32,8 +32,19 @@ electrify.cli.main = watched
 """
     done = warm.completed(*command.split(), "--help", before=program)
     assert done.returncode == 0, done.stderr
-    assert "xample:" in done.stdout
+    assert "Example:" in done.stdout
     assert done.stdout.endswith("\nimported\n")
+
+
+def test_help_groups_every_command_under_a_heading(capsys):
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert set(HEADINGS) <= set(COMMANDS)
+    assert next(iter(HEADINGS)) == next(iter(COMMANDS))
+    for command, heading in HEADINGS.items():
+        assert lines[lines.index(f"{heading}:") + 1].split()[0] == command
+    for name, command in COMMANDS.items():
+        assert any(x.startswith(f"  {name} ") and x.endswith(command.summary) for x in lines)
 
 
 def test_version_and_unknown_command(electrify):
@@ -44,7 +55,7 @@ def test_version_and_unknown_command(electrify):
     assert "did you mean wikipedia?" in error
 
 
-def test_unknown_option_names_the_nearest(electrify):
+def test_an_unknown_option_suggests_the_closest(electrify):
     error = electrify(
         "prepare", "x", "--tokenizer", "t", "--out", "o", "--lenght", "64", code=2
     ).stderr
@@ -52,7 +63,7 @@ def test_unknown_option_names_the_nearest(electrify):
 
 
 def test_from_text_to_shards_and_back_by_settings_file(tmp_path, electrify, vocab):
-    """The README's path, then the same shards again from the saved settings."""
+    """Run the commands of the README, then make the same shards from the saved settings."""
     (tmp_path / "a.txt").write_text("kata loso midi\nnufu peta\n\nraso kadi\n\n" * 200)
     run = lambda *a, **k: electrify(*a, cwd=tmp_path, **k)  # noqa: E731
     out = run("corpus", "text", "a.txt", "--out", "docs", "--dedup").stdout
@@ -66,7 +77,7 @@ def test_from_text_to_shards_and_back_by_settings_file(tmp_path, electrify, voca
     shown = run("show", "shards").stdout
     assert "[CLS]" in shown
     assert "loso" in run("show", "docs").stdout
-    assert "are as written" in run("show", "shards", "--verify").stdout
+    assert "files are intact" in run("show", "shards", "--verify").stdout
     shard = next((tmp_path / "shards").glob("train-*"))
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
@@ -77,24 +88,24 @@ def test_from_text_to_shards_and_back_by_settings_file(tmp_path, electrify, voca
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["corpus", "text", "missing", "--out", "o"], "no such file or folder: missing"),
         (["prepare", "missing", "--tokenizer", "t", "--out", "o"], "no tokenizer at t"),
         (["show", "missing"], "nothing to show in missing"),
         (["tokenizer", "--out", "o"], "give documents to train on"),
         (["corpus", "text", "a.txt", "--out", "a.txt"], "is a file"),
-        (["corpus", "text", "a.txt", "--out", "."], "holds files that electrify did not make"),
+        (["corpus", "text", "a.txt", "--out", "."], "contains files that electrify did not make"),
         (["prepare", "--config"], "--config needs a file"),
         (["corpus", "text", "a.txt", "--out", "o", "--min-letters", "7"], "not a share"),
     ],
 )
-def test_bad_input_ends_in_an_error_that_says_what_got_and_fix(
-    tmp_path, electrify, arguments, says
+def test_errors_say_what_is_wrong_what_was_given_and_how_to_fix_it(
+    tmp_path, electrify, arguments, message
 ):
     (tmp_path / "a.txt").write_text("x")
     error = electrify(*arguments, code=2, cwd=tmp_path, env={"HF_HUB_OFFLINE": "1"}).stderr
-    assert says in error
+    assert message in error
     assert "got:" in error
     assert "fix:" in error
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt"]
@@ -129,7 +140,7 @@ def test_a_full_disk_is_an_error_and_the_same_command_goes_on(tmp_path, capsys, 
             break
         assert code == 2
         assert "the disk is full" in capsys.readouterr().err
-        # Whatever is named manifest.json is whole, and no temporary file stays.
+        # No temporary file is left behind.
         assert not list(Path(tmp_path / "o").glob(".*.tmp"))
     assert limit > 3
     assert main(["show", str(tmp_path / "o"), "--verify"]) == 0

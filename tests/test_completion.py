@@ -1,4 +1,4 @@
-"""What the shell offers after a few words, asked of a real bash."""
+"""Shell completion, tested with a real bash."""
 
 import subprocess
 
@@ -13,12 +13,12 @@ def words() -> dict[str, list[str]]:
     return dict(words_after())
 
 
-def offered(script: str, *typed: str) -> list[str]:
-    """What bash would offer for the last word."""
+def completions(script: str, *typed: str) -> list[str]:
+    """Return the completions of the last word in bash."""
     line = " ".join(f"'{word}'" for word in ("electrify", *typed))
-    ask = f"COMP_WORDS=({line}); COMP_CWORD={len(typed)}; _electrify; echo ${{COMPREPLY[@]}}"
+    call = f"COMP_WORDS=({line}); COMP_CWORD={len(typed)}; _electrify; echo ${{COMPREPLY[@]}}"
     done = subprocess.run(
-        ["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True
+        ["bash", "-c", f"{script}\n{call}"], capture_output=True, text=True, check=True
     )
     return done.stdout.split()
 
@@ -36,16 +36,16 @@ def offered(script: str, *typed: str) -> list[str]:
         (["squad", "--no-such"], []),
     ],
 )
-def test_bash_offers_commands_recipes_kinds_and_options(words, typed, expected):
-    assert sorted(offered(bash(words), *typed)) == sorted(expected)
+def test_bash_completes_commands_recipes_kinds_and_options(words, typed, expected):
+    assert sorted(completions(bash(words), *typed)) == sorted(expected)
 
 
 def test_every_command_has_its_options(words):
     without = [name for name in COMMANDS if not any(w.startswith("--") for w in words[name])]
-    assert without == ["corpus"]  # whose kinds have them
+    assert without == ["corpus"]  # its kinds have the options
 
 
-def test_fish_gets_a_line_for_every_word(words):
+def test_fish_has_a_line_for_every_word(words):
     lines = fish(words).splitlines()
     assert len(lines) == sum(map(len, words.values()))
     assert all(line.count("'") % 2 == 0 for line in lines)

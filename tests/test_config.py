@@ -1,4 +1,4 @@
-"""Settings from TOML and back, and what happens to bad ones."""
+"""Read and write settings as TOML, and refuse invalid ones."""
 
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -22,18 +22,18 @@ class Inner:
 class Outer:
     name: str
     steps: int = 10
-    where: Path | None = None
-    places: tuple[str, ...] = ()
+    folder: Path | None = None
+    names: tuple[str, ...] = ()
     inner: Inner = field(default_factory=Inner)
 
 
-def test_a_file_is_read_with_defaults_for_the_rest(tmp_path):
+def test_missing_fields_have_their_defaults(tmp_path):
     path = tmp_path / "a.toml"
-    path.write_text('name = "x"\nplaces = ["a", "b"]\n[inner]\nlr = 1e-3\n')
-    assert config.read_settings(Outer, path) == Outer("x", places=("a", "b"), inner=Inner(lr=1e-3))
+    path.write_text('name = "x"\nnames = ["a", "b"]\n[inner]\nlr = 1e-3\n')
+    assert config.read_settings(Outer, path) == Outer("x", names=("a", "b"), inner=Inner(lr=1e-3))
 
 
-def test_what_is_written_is_read_again(tmp_path):
+def test_settings_round_trip(tmp_path):
     settings = Outer('quote " and ü', 3, Path("a/b"), ("c",), Inner(1e-5, "lamb"))
     path = tmp_path / "a.toml"
     path.write_text(config.to_toml(settings), encoding="utf-8")
@@ -48,10 +48,10 @@ def test_what_is_written_is_read_again(tmp_path):
         ('name = "x"\nsteps = "many"', "a.toml: steps has a bad value", "integer"),
         ('name = "x"\n[inner]\nkind = "sgd"', "kind has a bad value", "adam"),
         ("steps = 1", "a.toml: name is missing", "add name"),
-        ("steps = = 1", "is not TOML", "repair"),
+        ("steps = = 1", "is not TOML", "fix that line"),
     ],
 )
-def test_bad_files_say_what_and_how_to_mend_it(tmp_path, toml, what, fix):
+def test_errors_in_files_say_what_is_wrong_and_how_to_fix_it(tmp_path, toml, what, fix):
     path = tmp_path / "a.toml"
     path.write_text(toml)
     with pytest.raises(UserError) as error:
@@ -75,13 +75,13 @@ REQUIRED = {"recipe": "tiny"}
 @pytest.mark.parametrize("kind", SETTINGS, ids=lambda kind: kind.__name__)
 def test_from_python_every_path_may_be_text(kind):
     hints = get_type_hints(kind)
-    one = [name for name, hint in hints.items() if hint in (Path, Path | None)]
-    several = [name for name, hint in hints.items() if hint == tuple[Path, ...]]
-    needed = [field.name for field in fields(kind) if not config._has_default(field)]
-    given = {name: REQUIRED.get(name, "x") for name in needed}
-    given |= dict.fromkeys(one, "a/b") | {name: ["a", Path("b")] for name in several}
-    settings = kind(**given)
-    assert [getattr(settings, name) for name in one] == [Path("a/b")] * len(one)
-    assert [getattr(settings, name) for name in several] == [(Path("a"), Path("b"))] * len(several)
-    again = replace(settings, **dict.fromkeys(several, "docs"))
-    assert [getattr(again, name) for name in several] == [(Path("docs"),)] * len(several)
+    single = [name for name, hint in hints.items() if hint in (Path, Path | None)]
+    multiple = [name for name, hint in hints.items() if hint == tuple[Path, ...]]
+    required = [field.name for field in fields(kind) if not config._has_default(field)]
+    values = {name: REQUIRED.get(name, "x") for name in required}
+    values |= dict.fromkeys(single, "a/b") | {name: ["a", Path("b")] for name in multiple}
+    settings = kind(**values)
+    assert [getattr(settings, n) for n in single] == [Path("a/b")] * len(single)
+    assert [getattr(settings, n) for n in multiple] == [(Path("a"), Path("b"))] * len(multiple)
+    again = replace(settings, **dict.fromkeys(multiple, "docs"))
+    assert [getattr(again, n) for n in multiple] == [(Path("docs"),)] * len(multiple)

@@ -1,4 +1,4 @@
-"""Settings, recipes, run.json and result.json that nobody would write: what, got and fix."""
+"""Malformed settings, recipes, run.json and result.json end in an error with what, got and fix."""
 
 import json
 import os
@@ -22,7 +22,7 @@ TINY = path_of("tiny").read_text(encoding="utf-8")
 
 @pytest.fixture
 def refused(capsys) -> Callable[..., str]:
-    """Runs a command in this process that must fail with a proper error, and returns the error."""
+    """Run a command in this process that must fail with a proper error, and return the error."""
 
     def run(*arguments: object, codes: tuple[int, ...] = (2,)) -> str:
         assert main([str(argument) for argument in arguments]) in codes
@@ -45,7 +45,7 @@ RECIPES = {
     "a section that is an array of tables": TINY.replace("[run]", "[[run]]"),
     "a section that is an array": "run = [1, 2]\n",
     "a configuration that is a number": "[discriminator]\nconfig = 3\n",
-    "bytes that are no text": b"\xff\xfe\x00",
+    "bytes that are not text": b"\xff\xfe\x00",
 }
 
 
@@ -71,34 +71,34 @@ def test_a_settings_file(tmp_path, refused, content):
 
 
 @pytest.mark.parametrize("time", ["infh", "nanh", "1e400h", "1e300d", "-5m", "0s", "h", LONG + "h"])
-def test_a_budget_that_is_no_time(time):
+def test_a_budget_that_is_not_a_time(time):
     with pytest.raises(UserError, match="--budget is no time"):
         seconds_of(time, "--budget")
 
 
 @pytest.mark.parametrize("url", ["zip://a.zip", "zip::a.zip", "tar://a", "dir://x", "nope://x"])
-def test_an_upload_to_what_is_no_place(tmp_path, monkeypatch, url):
+def test_an_upload_to_an_unsupported_url(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError):
         open_remote(url)
 
 
 @pytest.mark.parametrize("command", [["plan", "tiny"], ["corpus", "text", "a", "--out", "b"]])
-def test_a_working_directory_that_was_deleted(tmp_path, command):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    program = f"import os, sys; os.rmdir({str(gone)!r}); from electrify.cli import main; "
+def test_a_deleted_working_directory(tmp_path, command):
+    deleted = tmp_path / "deleted"
+    deleted.mkdir()
+    program = f"import os, sys; os.rmdir({str(deleted)!r}); from electrify.cli import main; "
     program += f"sys.exit(main({command!r}))"
     source = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=gone,
+        cwd=deleted,
         env={**os.environ, **source},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: the working directory does not exist any more\n  got: ")
+    assert done.stderr.startswith("error: the working directory no longer exists\n  got: ")
 
 
 SMALL = """
@@ -126,14 +126,14 @@ def trained(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def _set(about: dict, name: str, value: object) -> object:
-    """The content with one value changed, by its dotted name; the empty name is all of it."""
+def _set(content: dict, name: str, value: object) -> object:
+    """Change the value with a dotted name; the empty name replaces the whole content."""
     *tables, key = name.split(".")
-    inner = about
+    inner = content
     for table in tables:
         inner = inner[table]
     inner[key] = value
-    return about if name else value
+    return content if name else value
 
 
 @pytest.mark.parametrize("value", [None, 5, [[]]], ids=repr)
@@ -152,8 +152,8 @@ def _set(about: dict, name: str, value: object) -> object:
 def test_a_damaged_run_json(trained, tmp_path, refused, name, value):
     run = tmp_path / "run"
     shutil.copytree(trained, run)
-    about = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(_set(about, name, value)))
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(_set(content, name, value)))
     before = sorted(tmp_path.rglob("*"))
     refused("report", run, "--out", tmp_path / "page.html", codes=(2, 3))
     refused("export", run, "--out", tmp_path / "model", codes=(2, 3))
@@ -173,7 +173,7 @@ RESULT = {
 
 @pytest.fixture
 def tuned(tmp_path: Path) -> Path:
-    """What a report reads of a fine-tuned model."""
+    """The files of a fine-tuned model that a report reads."""
     folder = tmp_path / "tuned"
     folder.mkdir()
     identity = {"train": "a", "dev": "b"}
@@ -187,7 +187,7 @@ def tuned(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["", "train", "mean", "std", "seeds", "train.rows"])
 def test_a_damaged_result_of_fine_tuning(tuned, tmp_path, refused, name, value):
     if (name, value) == ("train.rows", 5):
-        pytest.skip("as good as any other number")
+        pytest.skip("a valid number")
     content = _set(json.loads(json.dumps(RESULT)), name, value)
     (tuned / "result.json").write_text(json.dumps(content))
     refused("report", tuned, "--out", tmp_path / "page.html", codes=(3,))

@@ -1,4 +1,4 @@
-"""Jobs here, in a pool, and on a Dask cluster."""
+"""Jobs in this process, in a pool and on a Dask cluster."""
 
 import os
 import signal
@@ -29,35 +29,35 @@ def test_results_come_in_order(workers):
         assert list(in_order(square, range(20), pool, ahead=3)) == [n * n for n in range(20)]
 
 
-def test_at_most_so_many_are_under_way():
-    taken = 0
+def test_the_number_of_pending_jobs_is_limited():
+    started = 0
 
     def jobs():
-        nonlocal taken
+        nonlocal started
         for number in range(100):
-            taken = number + 1
+            started = number + 1
             yield number
 
     class Slow(Executor):
         def submit(self, fn, /, *args):
             future = Future()
-            waiting.append((future, fn, args))
-            if len(waiting) == 4:  # only when so many wait is the first one done
-                first, function, arguments = waiting[0]
+            pending.append((future, fn, args))
+            if len(pending) == 4:  # the first job finishes only when four are pending
+                first, function, arguments = pending[0]
                 first.set_result(function(*arguments))
             return future
 
-    waiting = []
+    pending = []
     assert next(in_order(square, jobs(), Slow(), ahead=4)) == 0
-    assert taken == 4
+    assert started == 4
 
 
-def test_a_result_is_given_as_soon_as_it_is_there():
-    taken = []
+def test_a_result_is_yielded_as_soon_as_it_is_ready():
+    started = []
     with executor(1) as pool:
-        results = in_order(square, (taken.append(n) or n for n in range(9)), pool, ahead=8)
+        results = in_order(square, (started.append(n) or n for n in range(9)), pool, ahead=8)
         next(results)
-        assert taken == [0]
+        assert started == [0]
         results.close()
 
 
@@ -71,7 +71,7 @@ with executor(2) as pool:
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.3])
-def test_a_second_interrupt_ends_at_once(gap):
+def test_a_second_interrupt_ends_immediately(gap):
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -80,15 +80,15 @@ def test_a_second_interrupt_ends_at_once(gap):
     process.send_signal(signal.SIGINT)
     time.sleep(gap)
     process.send_signal(signal.SIGINT)
-    begin = time.monotonic()
+    start = time.monotonic()
     process.wait(timeout=20)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - start < 5
 
 
 STARTING = """
 import sys, time
 from electrify.jobs import executor, in_order
-time.sleep(0.5)  # as long as imports take: the workers run this, too
+time.sleep(0.5)  # stands for slow imports; the workers run this too
 
 if __name__ == "__main__":
     try:
@@ -101,8 +101,8 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds workers in /proc")
 @pytest.mark.parametrize("moment", [0.0, 0.1, 0.4, 0.8])
-def test_an_early_interrupt_finds_silent_workers(moment, tmp_path):
-    """A terminal's Ctrl-C reaches workers, too, and some before they could ask to be left alone."""
+def test_workers_print_nothing_when_interrupted_early(moment, tmp_path):
+    """Ctrl-C in a terminal also reaches workers that have not yet started to ignore it."""
     (tmp_path / "starting.py").write_text(STARTING)
     process = subprocess.Popen(
         [sys.executable, tmp_path / "starting.py"],
@@ -111,13 +111,13 @@ def test_an_early_interrupt_finds_silent_workers(moment, tmp_path):
         start_new_session=True,
     )
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while len(children.read_text().split()) < 3:  # the workers, and what tracks their resources
+    while len(children.read_text().split()) < 3:  # two workers and the resource tracker
         assert process.poll() is None
         time.sleep(0.01)
     time.sleep(moment)
     os.killpg(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=20)[1]
-    assert (process.returncode, said) == (130, "")
+    errors = process.communicate(timeout=20)[1]
+    assert (process.returncode, errors) == (130, "")
 
 
 SAVING = """
@@ -126,12 +126,12 @@ from pathlib import Path
 from electrify.jobs import executor, in_order
 
 def work(path):
-    asked = []
-    before = signal.signal(signal.SIGTERM, lambda *what: asked.append(1))
-    path.with_suffix(".begun").touch()
-    while not asked:
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda *_: received.append(1))
+    path.with_suffix(".started").touch()
+    while not received:
         time.sleep(0.01)
-    time.sleep(0.3)  # as long as it takes to save
+    time.sleep(0.3)  # stands for the time to save
     path.with_suffix(".saved").touch()
     signal.signal(signal.SIGTERM, before)
     raise KeyboardInterrupt
@@ -142,21 +142,21 @@ if __name__ == "__main__":
 """
 
 
-def test_an_interrupt_lets_workers_save_what_they_are_at(tmp_path):
+def test_workers_can_save_their_work_after_an_interrupt(tmp_path):
     (tmp_path / "saving.py").write_text(SAVING)
     process = subprocess.Popen(
         [sys.executable, tmp_path / "saving.py", tmp_path], stderr=subprocess.DEVNULL
     )
-    while len(list(tmp_path.glob("*.begun"))) < 2:
+    while len(list(tmp_path.glob("*.started"))) < 2:
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) != 0
-    begun = {path.stem for path in tmp_path.glob("*.begun")}
-    assert {path.stem for path in tmp_path.glob("*.saved")} == begun
+    started = {path.stem for path in tmp_path.glob("*.started")}
+    assert {path.stem for path in tmp_path.glob("*.saved")} == started
 
 
-def test_a_worker_that_dies_is_an_error_that_says_what_to_do():
+def test_a_worker_that_dies_is_an_error_with_a_fix():
     with pytest.raises(UserError, match="a worker process died"), executor(2) as pool:
         list(in_order(die, range(4), pool, ahead=4))
 
@@ -172,9 +172,9 @@ def test_a_job_on_a_dask_cluster():
 
 
 def test_a_wrong_address_is_refused(monkeypatch):
-    patient = Client.__init__
+    original = Client.__init__
     monkeypatch.setattr(
-        Client, "__init__", lambda self, at, timeout: patient(self, at, timeout=timeout / 20)
+        Client, "__init__", lambda self, at, timeout: original(self, at, timeout=timeout / 20)
     )
     with pytest.raises(UserError), executor("tcp://127.0.0.1:9"):
         pass

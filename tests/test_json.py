@@ -1,4 +1,4 @@
-"""`--json`: the result alone on standard output, for scripts."""
+"""`--json` prints only the result on standard output."""
 
 import json
 
@@ -10,11 +10,11 @@ from electrify.cli import main
 @pytest.mark.parametrize("command", [["recipes"], ["recipes", "check", "tiny"]])
 def test_recipes(capfd, command):
     assert main([*command, "--json"]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert "ModernBERT" in found["tiny"]
+    result = json.loads(capfd.readouterr().out)
+    assert "ModernBERT" in result["tiny"]
 
 
-def test_prepare_returns_its_manifest_and_talks_on_the_other_stream(
+def test_prepare_prints_its_manifest_and_sends_messages_to_standard_error(
     electrify, docs, vocab, tmp_path
 ):
     command = ("prepare", docs, "--tokenizer", vocab, "--length", 32, "--out", tmp_path / "shards")
@@ -24,6 +24,6 @@ def test_prepare_returns_its_manifest_and_talks_on_the_other_stream(
     assert json.loads(electrify(*command, "--json").stdout) == json.loads(done.stdout)
 
 
-def test_commands_without_a_table_do_not_take_it(electrify, docs, vocab, tmp_path):
+def test_commands_without_a_result_refuse_json(electrify, docs, vocab, tmp_path):
     tokenizer = ("tokenizer", docs, "--out", tmp_path / "tokenizer")
     assert "--json" in electrify(*tokenizer, "--json", code=2).stderr

@@ -1,4 +1,4 @@
-"""No public name means two things, and no module hides one of the standard library."""
+"""Public names are unique, and no module shadows one of the standard library."""
 
 import ast
 import sys
@@ -9,8 +9,8 @@ import electrify
 
 SOURCE = Path(electrify.__file__).parent
 
-# The public face repeats the names of the commands on purpose.
-FACE = {SOURCE / "api.py", SOURCE / "__init__.py"}
+# The Python API repeats the names of the commands on purpose.
+API = {SOURCE / "api.py", SOURCE / "__init__.py"}
 
 
 def public_names(tree: ast.Module) -> set[str]:
@@ -27,13 +27,13 @@ def public_names(tree: ast.Module) -> set[str]:
 
 def test_every_public_name_is_defined_once():
     modules = defaultdict(list)
-    for path in sorted(set(SOURCE.rglob("*.py")) - FACE):
+    for path in sorted(set(SOURCE.rglob("*.py")) - API):
         for name in public_names(ast.parse(path.read_text())):
             modules[name].append(path.relative_to(SOURCE).as_posix())
-    assert {name: where for name, where in modules.items() if len(where) > 1} == {}
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}
 
 
-def test_no_module_hides_one_of_the_standard_library():
+def test_no_module_shadows_one_of_the_standard_library():
     ours = {path.stem for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
     ours |= {path.parent.name for path in SOURCE.rglob("__init__.py")}
     assert sorted(ours & sys.stdlib_module_names) == []

@@ -1,7 +1,7 @@
-"""Runs and results that were started before the rooms were rebuilt resume after it.
+"""Runs and results that were started with an older version can be resumed.
 
 `fixtures/0.1.0-folders.tar.gz` was written by commit 47fc1d9: two runs stopped at step 8 of 16, the
-GLUE results of the first of two seeds, the commands, and what they gave when nothing stopped them.
+GLUE results of the first of two seeds, the commands, and the results of uninterrupted runs.
 """
 
 import json
@@ -20,22 +20,22 @@ FOLDERS = Path(__file__).parent / "fixtures" / "0.1.0-folders.tar.gz"
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> Path:
-    here = tmp_path_factory.mktemp("older")
+    folder = tmp_path_factory.mktemp("older")
     with tarfile.open(FOLDERS) as archive:
-        archive.extractall(here, filter="data")
-    return here
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 @pytest.fixture(scope="module")
-def noted(folders):
+def recorded(folders):
     return json.loads((folders / "expected.json").read_text())
 
 
 @pytest.mark.parametrize("objective", ["rtd", "mlm"])
-def test_a_run_resumes_as_if_nothing_had_happened(objective, folders, noted, monkeypatch):
+def test_a_resumed_run_equals_an_uninterrupted_one(objective, folders, recorded, monkeypatch):
     monkeypatch.chdir(folders)
-    assert cli.main(noted["commands"][objective]) == 0
-    expected, found = noted["expected"][objective], read_metrics(folders / f"{objective}-run")
+    assert cli.main(recorded["commands"][objective]) == 0
+    expected, found = recorded["expected"][objective], read_metrics(folders / f"{objective}-run")
     assert [(r["step"], r["split"]) for r in found] == [(r["step"], r["split"]) for r in expected]
     for now, before in zip(found, expected, strict=True):
         before = renamed(before, objective_class(objective).former_names)
@@ -44,14 +44,14 @@ def test_a_run_resumes_as_if_nothing_had_happened(objective, folders, noted, mon
             assert now[name] == pytest.approx(before[name], rel=1e-4), (name, before, now)
 
 
-def test_a_glue_folder_keeps_its_results_and_adds_seeds(folders, noted, monkeypatch):
+def test_a_glue_folder_keeps_its_results_and_adds_seeds(folders, recorded, monkeypatch):
     monkeypatch.chdir(folders)
     first = folders / "glue/jobs/sst2-0/result.json"
     written = first.stat().st_mtime_ns
-    assert cli.main(noted["commands"]["glue"]) == 0
+    assert cli.main(recorded["commands"]["glue"]) == 0
     assert first.stat().st_mtime_ns == written
     scores = {f"{r.task}-{r.seed}": r.scores["dev"]["accuracy"] for r in read_results(Path("glue"))}
-    expected = noted["expected"]["glue"]
+    expected = recorded["expected"]["glue"]
     assert scores == {
         name: pytest.approx(tasks["dev"]["accuracy"], abs=1 / 8) for name, tasks in expected.items()
     }

@@ -1,7 +1,8 @@
 """Pre-train text encoders the way ELECTRA does, from raw text to a GLUE table.
 
-`electrify.pretrain(recipe="tiny", data="shards", out="run", steps=200)` and the other commands are
-functions here. Nothing is imported before it is used: `import electrify` takes milliseconds.
+The commands are functions, such as
+`electrify.pretrain(recipe="tiny", data="shards", out="run", steps=200)`. Modules are imported when
+they are first used, so `import electrify` takes milliseconds.
 """
 
 from importlib import import_module

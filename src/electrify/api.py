@@ -1,7 +1,7 @@
 """The commands as Python functions, with keyword arguments and typed results.
 
-A function takes what its command takes: the fields of its settings, which `--help` lists. Settings
-are imported without torch, the work when it is called.
+A function takes the settings of its command as arguments; `--help` lists them. Importing this
+module does not import torch; calling a function does if it needs it.
 """
 
 import inspect
@@ -26,33 +26,29 @@ _Result = TypeVar("_Result")
 
 
 def command(
-    settings: Callable[_Arguments, Any], where: str, returns: type[_Result]
+    settings: Callable[_Arguments, Any], path: str, returns: type[_Result]
 ) -> Callable[_Arguments, _Result]:
-    """Return a function that takes the fields of some settings and runs a command with them."""
+    """Return a function that takes the fields of a settings class and runs its command."""
 
     @wraps(settings, assigned=("__doc__",), updated=())
     def run(*arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
-        result: _Result = named(where)(settings(*arguments, **keywords))
+        result: _Result = named(path)(settings(*arguments, **keywords))
         return result
 
-    run.__name__ = run.__qualname__ = where.rpartition(":")[2]
-    run.__signature__ = _signature(settings, returns)  # type: ignore[attr-defined]
+    run.__name__ = run.__qualname__ = path.rpartition(":")[2]
+    # The type hints without the annotations for the command line.
+    hints, signature = get_type_hints(settings), inspect.signature(settings)
+    parameters = [p.replace(annotation=hints[n]) for n, p in signature.parameters.items()]
+    run.__signature__ = inspect.Signature(parameters, return_annotation=returns)  # type: ignore[attr-defined]
     return run
 
 
-def _signature(settings: Any, returns: Any) -> inspect.Signature:
-    """Return the signature of some settings, without what is for the command line."""
-    hints, signature = get_type_hints(settings), inspect.signature(settings)
-    parameters = [p.replace(annotation=hints[n]) for n, p in signature.parameters.items()]
-    return inspect.Signature(parameters, return_annotation=returns)
-
-
 def corpus(kind: str, *sources: str | Path, out: str | Path, **settings: Any) -> dict[str, Any]:
-    """Turn raw text into documents; returns their manifest. Kinds are those of the command."""
+    """Turn raw text into documents and return the manifest; `electrify corpus` lists the kinds."""
     from electrify.corpora import corpus as commands
 
-    chosen: Any = commands.settings_type(kind)
-    return commands.corpus(chosen(sources=tuple(map(str, sources)), out=out, **settings))
+    settings_class: Any = commands.settings_type(kind)
+    return commands.corpus(settings_class(sources=tuple(map(str, sources)), out=out, **settings))
 
 
 tokenizer = command(MakeTokenizer, "electrify.tokens.vocabulary:make_tokenizer", LoadedTokenizer)
@@ -66,13 +62,13 @@ report = command(Report, "electrify.reports.report:report", Path)
 
 
 class Pretrained(NamedTuple):
-    """What a pre-training run has come to."""
+    """The result of a pre-training run."""
 
     run: Path
     step: int
     finished: bool
     metrics: dict[str, float]
-    """The newest on the validation set; empty if there are none."""
+    """The latest validation metrics; empty if there are none."""
 
 
 def pretrain(
@@ -84,27 +80,28 @@ def pretrain(
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Pretrained:
-    """Pre-train a model, or resume.
+    """Pre-train a model, or resume a run.
 
-    `settings` are those of the command (`budget="45m"`) and of the recipe, which may be dotted in
-    `overrides` (`{"optimizer.lr": 1e-3}`), nested (`optimizer={"lr": 1e-3}`) or, where only one
-    section has such a field, bare (`steps=200`). `checkpoint_fn` is called in the background with
-    the folder of every checkpoint. Ctrl-C saves, and then raises KeyboardInterrupt.
+    `settings` are options of the command (`budget="45m"`) and fields of the recipe. Fields of the
+    recipe may be dotted in `overrides` (`{"optimizer.lr": 1e-3}`), nested
+    (`optimizer={"lr": 1e-3}`) or, if only one section has a field of this name, bare (`steps=200`).
+    `checkpoint_fn` is called in the background with the folder of every checkpoint. Ctrl-C saves a
+    checkpoint and then raises KeyboardInterrupt.
     """
     from electrify.training import checkpoint
     from electrify.training import pretrain as commands
     from electrify.training.export_run import validation_record
     from electrify.training.folder import RunFolder
 
-    chosen, own = _overridden(Pretrain, recipe, overrides, settings)
-    asked = Pretrain(**chosen, data=Path(data), out=Path(out), **own)
-    if commands.pretrain(asked, checkpoint_fn):
+    chosen, options = _overridden(Pretrain, recipe, overrides, settings)
+    command = Pretrain(**chosen, data=Path(data), out=Path(out), **options)
+    if commands.pretrain(command, checkpoint_fn):
         raise KeyboardInterrupt
     folder = RunFolder(Path(out))
-    saved = checkpoint.stored(folder.checkpoints)
-    if not saved:  # it was to stop while its budget was measured
+    checkpoints = checkpoint.stored(folder.checkpoints)
+    if not checkpoints:  # stopped while the time budget was being measured
         return Pretrained(Path(out), 0, False, {})
-    step = saved[0].step
+    step = checkpoints[0].step
     record = validation_record(Path(out), step)
     metrics = {name: value for name, value in record.items() if name not in ("step", "split")}
     return Pretrained(Path(out), step, step >= folder.recipe.run.steps, metrics)
@@ -113,9 +110,9 @@ def pretrain(
 def plan(
     recipe: str | Path | Recipe, *, overrides: Mapping[str, Any] | None = None, **settings: Any
 ) -> dict[str, Any]:
-    """Estimate parameters, FLOPs, memory, disk and time of a recipe's run."""
-    chosen, own = _overridden(plans.Plan, recipe, overrides, settings)
-    return plans.plan(plans.Plan(**chosen, **own))
+    """Estimate the parameters, FLOPs, memory, disk space and time of a recipe."""
+    chosen, options = _overridden(plans.Plan, recipe, overrides, settings)
+    return plans.plan(plans.Plan(**chosen, **options))
 
 
 def _overridden(
@@ -124,11 +121,11 @@ def _overridden(
     overrides: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the recipe with overrides and its name, and the settings that are the command's."""
+    """Return the recipe with its overrides and its name, and the options of the command itself."""
     names = [field.name for field in fields(kind) if field.name not in ("recipe", "name")]
     hints = get_type_hints(kind)
-    own = {n: checked(hints[n], v, n) for n, v in settings.items() if n in names}
+    options = {n: checked(hints[n], v, n) for n, v in settings.items() if n in names}
     changes = {**(overrides or {}), **{n: v for n, v in settings.items() if n not in names}}
     base = recipe if isinstance(recipe, Recipe) else load(str(recipe))
     name = "recipe" if isinstance(recipe, Recipe) else str(recipe)
-    return {"recipe": override(base, changes, names), "name": name}, own
+    return {"recipe": override(base, changes, names), "name": name}, options

@@ -1,4 +1,4 @@
-"""The commands: a table, and what all have in common. A stage is imported when it is asked for."""
+"""The table of commands and what they all share. Each command imports its modules when it runs."""
 
 import errno
 import json
@@ -16,39 +16,39 @@ from electrify.storage.commit import defined
 
 
 class Command(NamedTuple):
-    """What a command does, the function that does it, and an example."""
+    """A command: its summary, the function that runs it, and an example."""
 
-    says: str
+    summary: str
     function: str
     example: str
     kinds: str | None = None
-    """The table of kinds to choose from first, for commands that have kinds."""
+    """The table of kinds, for commands whose first argument is a kind."""
     json: bool = False
-    """Whether the function returns what it tells, so that --json can print it for scripts."""
+    """Whether the function returns its result, which --json then prints for scripts."""
     settings: str = ""
-    """Its settings, if they are not beside it: help need not wait for torch."""
+    """The settings class, if it is in another module so that help does not import torch."""
 
 
 COMMANDS = {
     "quickstart": Command(
-        "the whole way on text that every Python installation carries",
+        "run the whole pipeline on text found in every Python installation",
         "electrify.quickstart.command:quickstart",
         "electrify quickstart --out quickstart",
     ),
     "corpus": Command(
-        "raw text to documents",
+        "turn raw text into documents",
         "electrify.corpora.corpus:corpus",
         "electrify corpus wikipedia enwiki-latest-pages-articles.xml.bz2 --out docs",
         kinds="electrify.corpora.corpus:KINDS",
         json=True,
     ),
     "tokenizer": Command(
-        "documents to a tokenizer",
+        "train a tokenizer on documents, or convert an existing one",
         "electrify.tokens.vocabulary:make_tokenizer",
         "electrify tokenizer docs --vocab-size 30522 --out tokenizer",
     ),
     "prepare": Command(
-        "documents to token shards",
+        "turn documents into token shards",
         "electrify.tokens.prepare:prepare",
         "electrify prepare docs --tokenizer tokenizer --length 128 --out shards",
         json=True,
@@ -60,110 +60,119 @@ COMMANDS = {
         json=True,
     ),
     "plan": Command(
-        "what a recipe costs: parameters, FLOPs, memory, time",
+        "estimate the parameters, FLOPs, memory and time of a recipe",
         "electrify.planning.plan:plan",
         "electrify plan electra-small --hardware V100",
         json=True,
     ),
     "pretrain": Command(
-        "shards to a pre-trained model; again: goes on where it stopped",
+        "pre-train a model from shards (rerun to resume)",
         "electrify.training.pretrain:pretrain",
         "electrify pretrain electra-small --data shards --out run",
         settings="electrify.training.options:Pretrain",
     ),
     "export": Command(
-        "a run to Hugging Face folders",
+        "export a run as Hugging Face model folders",
         "electrify.training.export_run:export_run",
         "electrify export run --out model",
         settings="electrify.training.options:Export",
     ),
     "glue": Command(
-        "fine-tune on GLUE: tasks × seeds to a table beside published rows",
+        "fine-tune on GLUE, tasks × seeds, and print a table next to published results",
         "electrify.finetuning.glue.command:glue",
         "electrify glue model/encoder --data GLUE --tasks cola,mrpc --seeds 5 --out glue",
         json=True,
         settings="electrify.finetuning.options:Glue",
     ),
     "glue submit": Command(
-        "test predictions of the best run of each task, as a zip for the server or as files",
+        "write test predictions of the best runs (a zip for the GLUE server, or files)",
         "electrify.finetuning.glue.submit:glue_submit",
         "electrify glue submit glue --data GLUE --out submission.zip",
         settings="electrify.finetuning.options:GlueSubmit",
     ),
     "glue search": Command(
-        "learning rate, epochs and layer decay of a task by optuna",
+        "search the learning rate, epochs and layer decay of a task with Optuna",
         "electrify.finetuning.glue.search:search",
         "electrify glue search model/encoder --data GLUE --task cola --out search",
         settings="electrify.finetuning.options:Search",
     ),
     "glue compare": Command(
-        "two sets of results, seed by seed",
+        "compare two sets of GLUE results seed by seed",
         "electrify.finetuning.glue.compare:compare",
         "electrify glue compare glue-a glue-b",
         json=True,
     ),
     "glue stability": Command(
-        "spread over pre-training seeds: the average of the best run of each task",
+        "measure the spread over pre-training seeds of the best runs' average",
         "electrify.finetuning.glue.stability:stability",
         "electrify glue stability glue-1 glue-2 glue-3",
         json=True,
     ),
     "probe": Command(
-        "fine-tune the checkpoints of a run: scores along the training",
+        "fine-tune the checkpoints of a run to track scores over pre-training",
         "electrify.finetuning.glue.probe:probe",
         "electrify probe run --data GLUE --tasks cola,stsb --out probe",
         json=True,
         settings="electrify.finetuning.options:Probe",
     ),
     "squad": Command(
-        "fine-tune on SQuAD 1.1 or 2.0: answers, n-best, exact match and F1",
+        "fine-tune on SQuAD 1.1 or 2.0: answers, n-best lists, exact match and F1",
         "electrify.finetuning.squad.command:squad",
         "electrify squad model/encoder --data SQUAD --out squad",
         json=True,
         settings="electrify.finetuning.options:Squad",
     ),
     "finetune": Command(
-        "fine-tune on one's own classes, scores or tags (CSV, TSV, JSON lines, CoNLL)",
+        "fine-tune on your own classes, scores or tags (CSV, TSV, JSON lines, CoNLL)",
         "electrify.finetuning.own.command:finetune",
         "electrify finetune model/encoder --train train.tsv --dev dev.tsv --out tuned",
         json=True,
         settings="electrify.finetuning.options:Finetune",
     ),
     "predict": Command(
-        "what a fine-tuned model says of the rows of a file",
+        "predict labels or scores for the rows of a file",
         "electrify.finetuning.own.predict:predict",
         "electrify predict tuned new.tsv --out predictions.tsv",
         settings="electrify.finetuning.options:Predict",
     ),
-    "report": Command(
-        "runs and GLUE results as one HTML page",
-        "electrify.reports.report:report",
-        "electrify report run glue --out report.html",
-        settings="electrify.reports.options:Report",
+    "show": Command(
+        "print examples of documents, shards or a run, or verify their checksums",
+        "electrify.reports.show_run:show",
+        "electrify show shards --count 3",
     ),
     "inspect": Command(
-        "which tokens of a text a model takes for replaced; --serve: a page to try texts in",
+        "show, for each token, the probability that it was replaced (--serve: as a web page)",
         "electrify.reports.inspection:inspect",
         'electrify inspect model "The quick brown fax jumps." --html page.html',
         settings="electrify.reports.options:Inspect",
     ),
+    "report": Command(
+        "summarize runs and GLUE results in one HTML page",
+        "electrify.reports.report:report",
+        "electrify report run glue --out report.html",
+        settings="electrify.reports.options:Report",
+    ),
     "completion": Command(
-        "a script with which bash, zsh or fish complete these commands and their options",
+        "print a script that completes commands and options in bash, zsh or fish",
         "electrify.completion:completion",
         "electrify completion bash > ~/.local/share/bash-completion/completions/electrify",
     ),
-    "show": Command(
-        "look at documents, shards or a run, or verify them",
-        "electrify.reports.show_run:show",
-        "electrify show shards --count 3",
-    ),
 }
+HEADINGS = {
+    "quickstart": "Try it",
+    "corpus": "Prepare data",
+    "recipes": "Pre-train",
+    "glue": "Fine-tune and evaluate",
+    "show": "Look at results",
+    "completion": "Set up your shell",
+}
+"""The headings of `electrify --help`, by the command that each stands above."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command and return the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if isinstance(sys.stdout, TextIOWrapper):  # what a terminal or a pipe cannot show is no fault
+    if isinstance(sys.stdout, TextIOWrapper):  # characters the terminal cannot show are escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _run(arguments)
@@ -171,16 +180,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
+        print("interrupted; run the same command again to resume", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
         sys.stderr.close()
         return 0
     except OSError as error:
-        known = _gone() if error.errno == errno.ENOENT else _system_error(error)
-        if known is None:
+        explained = _gone() if error.errno == errno.ENOENT else _system_error(error)
+        if explained is None:
             raise
-        print(f"error: {known}", file=sys.stderr)
+        print(f"error: {explained}", file=sys.stderr)
         return EXIT_USER
 
 
@@ -199,7 +208,7 @@ def _run(arguments: list[str]) -> int:
 
         raise unknown(f"electrify {name}", name, COMMANDS, "command")
     if gone := _gone():
-        raise gone  # libraries abort the process when they look for files there
+        raise gone  # some libraries abort the process if the working directory is missing
     command = COMMANDS[name]
     as_json = command.json and "--json" in rest
     if as_json:
@@ -208,16 +217,16 @@ def _run(arguments: list[str]) -> int:
     from electrify import config
 
     function = config.named(command.function)
-    # For a script, what people read goes to the other stream.
+    # Scripts read standard output, so messages for people go to standard error.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         result = function(settings)
     if as_json:
         print(json.dumps(defined(result), ensure_ascii=False, indent=1))
-    return result if isinstance(result, int) else 0  # commands that can end in several ways say so
+    return result if isinstance(result, int) else 0  # some commands return their exit code
 
 
 def _settings(program: str, command: Command, arguments: list[str]) -> Any:
-    """The settings the function takes, from a TOML file if one is given and the command line."""
+    """Return the settings of a command from its arguments and, with --config, a TOML file."""
     import tyro
 
     from electrify import config
@@ -228,17 +237,11 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
         return _recipe_settings(program, command, kind, arguments)
     if command.kinds:
         kinds = config.named(command.kinds)
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(_kinds_help(program, command, kinds))
-            raise SystemExit(0)
-        if arguments[0].startswith("-"):
-            raise UserError(
-                f"{program} needs the kind first", got=arguments[0], fix=f"{command.example}"
-            )
-        if arguments[0] not in kinds:
-            raise config.unknown(f"{program} {arguments[0]}", arguments[0], kinds, "kind")
-        chosen, *arguments = arguments
+        overview = _kinds_help(program, command, kinds)
+        chosen, *arguments = _with_first(program, command, arguments, "kind", overview)
         program = f"{program} {chosen}"
+        if chosen not in kinds:
+            raise config.unknown(program, chosen, kinds, "kind")
         command = command._replace(example=f"{program} {kinds[chosen].source} --out docs")
         kind = config.named(command.function.split(":")[0] + ":settings_type")(chosen)
     arguments, file = _config_file(arguments)
@@ -256,7 +259,7 @@ def _settings_kind(command: Command) -> type[Any]:
 
 
 def _recipe_settings(program: str, command: Command, kind: type[Any], arguments: list[str]) -> Any:
-    """The settings of a command that takes a recipe first: the recipe's, changed by the flags."""
+    """Return the settings of a command that takes a recipe first, with its options applied."""
     from dataclasses import replace
 
     import tyro
@@ -264,14 +267,11 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
     from electrify import config
     from electrify.recipes import schema
 
-    if not arguments or arguments[0] in ("-h", "--help"):
-        usage = f"usage: {program} RECIPE …      {program} {schema.names()[-1]} --help says more"
-        known = f"recipes: {', '.join(schema.names())}, or the path of a .toml file"
-        print("\n\n".join([usage, f"{kind.__doc__}", known, f"Example: {command.example}"]))
-        raise SystemExit(0)
-    if arguments[0].startswith("-"):
-        raise UserError(f"{program} needs a recipe first", got=arguments[0], fix=command.example)
-    name, *arguments = arguments
+    known = f"recipes: {', '.join(schema.names())}, or the path of a .toml file"
+    more = f"Run `{program} {schema.names()[-1]} --help` to list the options."
+    overview = [f"usage: {program} RECIPE …", f"{kind.__doc__}", known]
+    overview += [f"Example: {command.example}", more]
+    name, *arguments = _with_first(program, command, arguments, "recipe", "\n\n".join(overview))
     recipe, arguments = schema.with_config_flags(schema.load(name), arguments)
     default = replace(config.fill(kind, {}, name, tyro.MISSING), recipe=recipe, name=name)
     description = "\n\n".join([f"{kind.__doc__}", *_hints(command), _fields_help(recipe)])
@@ -279,61 +279,74 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
 
 
+def _with_first(
+    program: str, command: Command, arguments: list[str], noun: str, overview: str
+) -> list[str]:
+    """Return the arguments if they start with a kind or a recipe, or else print the overview."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview)
+        raise SystemExit(0)
+    if arguments[0].startswith("-"):
+        raise UserError(f"{program} needs a {noun} first", got=arguments[0], fix=command.example)
+    return arguments
+
+
 def _hints(command: Command) -> list[str]:
     example = f"Example: {command.example}"
-    return [example, "--json prints the result for scripts."] if command.json else [example]
+    return [example, "--json prints the result as JSON."] if command.json else [example]
 
 
-def _fields_help(chosen: Any) -> str:
+def _fields_help(recipe: Any) -> str:
     lines = [
-        "The defaults below are the recipe's. Any field of an architecture's configuration is an "
-        "option too; here are set:"
+        "The defaults below come from the recipe. Every field of an architecture's configuration "
+        "is also an option; this recipe sets:"
     ]
     for role in ("discriminator", "generator"):
-        fields = getattr(chosen, role).config.items()
+        fields = getattr(recipe, role).config.items()
         lines += [f"  --{role}.config.{name.replace('_', '-')} {value}" for name, value in fields]
     return "\n".join(lines)
 
 
 CONFIG_HELP = (
-    "--config FILE takes settings from a TOML file; documents, tokenizers, shards and fine-tuned "
-    "models hold theirs as settings.toml."
+    "--config FILE reads settings from a TOML file; folders of documents, tokenizers, shards and "
+    "fine-tuned models contain theirs as settings.toml."
 )
 
 
 def _config_file(arguments: list[str]) -> tuple[list[str], Path | None]:
-    """The arguments without `--config FILE`, and the file."""
+    """Return the arguments without `--config FILE`, and the file."""
     joined = [argument for argument in arguments if argument.startswith("--config=")]
     if joined:
         others = [argument for argument in arguments if argument not in joined]
         return others, Path(joined[-1].removeprefix("--config="))
     if "--config" not in arguments:
         return arguments, None
-    place = arguments.index("--config")
-    if place + 1 == len(arguments):
+    index = arguments.index("--config")
+    if index + 1 == len(arguments):
         raise UserError("--config needs a file", got="nothing after it", fix="--config FILE.toml")
-    return arguments[:place] + arguments[place + 2 :], Path(arguments[place + 1])
+    return arguments[:index] + arguments[index + 2 :], Path(arguments[index + 1])
 
 
 def _help() -> str:
+    lines = [
+        "electrify: pre-train text encoders the way ELECTRA does, from raw text.",
+        "",
+        "usage: electrify COMMAND …",
+    ]
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {command.says}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "electrify: pre-train text encoders the way ELECTRA does, from raw text.",
-            "",
-            "usage: electrify COMMAND …      electrify COMMAND --help says more",
-            "",
-            *lines,
-        ]
-    )
+    for name, command in COMMANDS.items():
+        if name in HEADINGS:
+            lines += ["", f"{HEADINGS[name]}:"]
+        lines.append(f"  {name:<{width}}  {command.summary}")
+    return "\n".join([*lines, "", "Run `electrify COMMAND --help` for the options of a command."])
 
 
 def _kinds_help(program: str, command: Command, kinds: dict[str, Any]) -> str:
     width = max(map(len, kinds))
     lines = [f"  {name:<{width}}  {kind.says}" for name, kind in kinds.items()]
-    usage = f"usage: {program} KIND SOURCE… --out DIR      {program} KIND --help says more"
-    return "\n".join([usage, "", *lines, "", f"example: {command.example}"])
+    usage = f"usage: {program} KIND SOURCE… --out DIR"
+    more = f"Run `{program} KIND --help` for the options of a kind."
+    return "\n".join([usage, "", *lines, "", f"Example: {command.example}", "", more])
 
 
 SYSTEM_FAULTS = {
@@ -349,14 +362,14 @@ SYSTEM_FAULTS = {
 
 
 def _gone() -> UserError | None:
-    """The error for a working directory that was deleted, if it was."""
+    """Return an error if the working directory was deleted."""
     try:
         Path.cwd()
     except FileNotFoundError:
         return UserError(
-            "the working directory does not exist any more",
+            "the working directory no longer exists",
             got=os.environ.get("PWD", "a deleted folder"),
-            fix="cd to a folder that exists, then run the same command again",
+            fix="cd to a folder that exists and run the same command again",
         )
     return None
 
@@ -367,5 +380,5 @@ def _system_error(error: OSError) -> UserError | None:
     return UserError(
         what,
         got=f"{error}",
-        fix="mend that, then run the same command again: finished parts are kept",
+        fix="fix this and run the same command again; finished parts are kept",
     )

@@ -1,8 +1,8 @@
-"""`electrify completion bash`: a script with which the shell completes commands and options.
+"""`electrify completion bash`: print a script that completes commands and options in the shell.
 
-Options are read from the commands' own help, so the script never knows another set of them.
-tyro's own completion is not used: it makes one script a program rather than one for a table of
-commands, cannot complete recipes and kinds before options, and starts Python at every TAB.
+Options are parsed from the help of each command, so the script always matches it. tyro's own
+completion is not used: it writes one script per parser rather than one for a table of commands,
+cannot complete recipes and kinds before options, and starts Python at every TAB.
 """
 
 import io
@@ -26,7 +26,7 @@ WITH_RECIPE = ("pretrain", "plan")
 
 @dataclass(frozen=True)
 class Completion:
-    """Print a script for a shell, to be kept in a file that the shell reads.
+    """Print a completion script; save it to a file that your shell reads.
 
     bash: electrify completion bash > ~/.local/share/bash-completion/completions/electrify
 
@@ -36,17 +36,17 @@ class Completion:
     """
 
     shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional] = "bash"
-    """Which one."""
+    """The shell to print the script for."""
 
 
 def completion(settings: Completion) -> None:
-    """Print the script."""
+    """Print the completion script of a shell."""
     words = dict(words_after())
     print(fish(words) if settings.shell == "fish" else bash(words, settings.shell == "zsh"))
 
 
 def words_after() -> Iterator[tuple[str, list[str]]]:
-    """What may follow a command, or a command and its first argument."""
+    """Yield the words that may follow a command, or a command and its first argument."""
     yield "", [name for name in COMMANDS if " " not in name]
     for name in COMMANDS:
         if name in WITH_RECIPE:
@@ -56,26 +56,26 @@ def words_after() -> Iterator[tuple[str, list[str]]]:
             for kind in KINDS:
                 yield f"{name} {kind}", options(name, kind)
         else:
-            below = [n.removeprefix(f"{name} ") for n in COMMANDS if n.startswith(f"{name} ")]
-            below += get_args(DO) if name == "recipes" else []
-            yield name, below + options(*name.split())
+            subcommands = [n.removeprefix(f"{name} ") for n in COMMANDS if n.startswith(f"{name} ")]
+            subcommands += get_args(DO) if name == "recipes" else []
+            yield name, subcommands + options(*name.split())
 
 
 def options(*command: str) -> list[str]:
-    """The options of a command, from its help."""
-    said = io.StringIO()
-    os.environ["COLUMNS"] = "200"  # a narrow help would break options
-    with redirect_stdout(said), suppress(SystemExit):
+    """Return the options of a command, parsed from its help."""
+    text = io.StringIO()
+    os.environ["COLUMNS"] = "200"  # in a narrow terminal the help would break long options
+    with redirect_stdout(text), suppress(SystemExit):
         main([*command, "--help"])
-    return list(dict.fromkeys(OPTION.findall(said.getvalue())))
+    return list(dict.fromkeys(OPTION.findall(text.getvalue())))
 
 
 def bash(words: Mapping[str, list[str]], zsh: bool = False) -> str:
-    """For bash, and for zsh, which can take bash's; files where no word fits."""
+    """Return the script for bash, which zsh can load too; it completes files if no word matches."""
     one, two = (
         [
-            f'        "{command}") words="{" ".join(some)}" ;;'
-            for command, some in words.items()
+            f'        "{command}") words="{" ".join(following)}" ;;'
+            for command, following in words.items()
             if len(command.split()) == parts
         ]
         for parts in (1, 2)
@@ -99,17 +99,17 @@ def bash(words: Mapping[str, list[str]], zsh: bool = False) -> str:
 
 
 def fish(words: Mapping[str, list[str]]) -> str:
-    """For fish."""
+    """Return the script for fish."""
     lines = [
-        f"complete -c electrify -n __fish_use_subcommand -f -a {name} -d '{COMMANDS[name].says}'"
+        f"complete -c electrify -n __fish_use_subcommand -f -a {name} -d '{COMMANDS[name].summary}'"
         for name in words[""]
     ]
-    for command, some in words.items():
+    for command, following in words.items():
         if command:
             seen = " && ".join(f"__fish_seen_subcommand_from {part}" for part in command.split())
             lines += [
                 f"complete -c electrify -n '{seen}' "
                 + (f"-l {word[2:]}" if word.startswith("--") else f"-a {word}")
-                for word in some
+                for word in following
             ]
-    return "\n".join(line.replace("one's", "your") for line in lines)
+    return "\n".join(lines)

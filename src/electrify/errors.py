@@ -1,5 +1,6 @@
-"""What every bad input ends in: an error that says what is wrong, what we got, and what to do."""
+"""Errors for users: each says what is wrong, what was given, and how to fix it."""
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +11,7 @@ EXIT_INTERRUPTED = 130
 
 
 class UserError(Exception):
-    """The user must change something. Shown without a traceback; exit code 2.
+    """Something the user can fix. Printed without a traceback; exit code 2.
 
     >>> print(UserError("corpus too small", got="11,204 tokens", fix="add text"))
     corpus too small
@@ -27,26 +28,24 @@ class UserError(Exception):
     def __str__(self) -> str:
         return f"{self.what}\n  got: {self.got}\n  fix: {self.fix}"
 
-    def __reduce__(
-        self,
-    ) -> tuple[object, ...]:  # keyword arguments survive the way back from a worker
-        return _rebuild, (type(self), self.what, self.got, self.fix)
+    def __reduce__(self) -> tuple[object, ...]:  # pickle would not pass the keyword arguments on
+        return partial(type(self), got=self.got, fix=self.fix), (self.what,)
 
 
 class DamagedError(UserError):
-    """What is stored on disk is not what was written. Exit code 3."""
+    """A file on disk is not what was written. Exit code 3."""
 
     exit_code = EXIT_DAMAGED
 
 
 class GuardError(UserError):
-    """Training was stopped because its numbers went bad. Exit code 4."""
+    """Training was stopped because it diverged. Exit code 4."""
 
     exit_code = EXIT_GUARD
 
 
 def needs(module: str, *, extra: str, why: str = "") -> Any:
-    """Import an optional module, or say which extra of electrify installs it.
+    """Import an optional module; if it is missing, the error names the extra that installs it.
 
     >>> needs("no_such_package", extra="data", why="reading Parquet")
     Traceback (most recent call last):
@@ -63,7 +62,3 @@ def needs(module: str, *, extra: str, why: str = "") -> Any:
             got=str(error),
             fix=f'pip install "electrify[{extra}]"',
         ) from error
-
-
-def _rebuild(kind: type[UserError], what: str, got: str, fix: str) -> UserError:
-    return kind(what, got=got, fix=fix)

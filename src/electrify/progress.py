@@ -1,7 +1,7 @@
-"""How far a long command is: a live bar on a terminal, plain lines where there is none.
+"""Progress of long commands: a live bar on a terminal, plain lines elsewhere.
 
-A terminal may be one that nobody looks at and that keeps every byte (`script`, CI with a pty), so a
-bar is drawn again at most once a second, and only when there is something new.
+Some terminals record every byte (`script`, CI with a pty), so the bar is redrawn at most once a
+second, and only after an update.
 """
 
 import os
@@ -14,18 +14,18 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_REDRAWS = 1.0
 
 Update = Callable[[float | None, str], None]
-"""Takes the share that is done (None where unknown) and what to say of it."""
+"""Takes the fraction that is done (None if unknown) and a status text."""
 
 
 class Throttle:
-    """Lets one call through in so many seconds, the first at once unless it has to wait as well."""
+    """Allows one call per interval; the first is allowed immediately unless `wait_first` is set."""
 
     def __init__(self, seconds: float, wait_first: bool = False) -> None:
         self._seconds = seconds
         self._next = time.monotonic() + seconds if wait_first else 0.0
 
     def ready(self) -> bool:
-        """Return whether it is time again."""
+        """Return whether the interval has passed, and if so start the next one."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -34,7 +34,7 @@ class Throttle:
 
 
 def has_live_terminal() -> bool:
-    """Whether a line on standard error can be drawn over, and somebody may look at it."""
+    """Return whether standard error is an interactive terminal that can redraw a line."""
     dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
     in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
     return sys.stderr.isatty() and not dumb and not in_ci
@@ -42,7 +42,7 @@ def has_live_terminal() -> bool:
 
 @contextmanager
 def progress(title: str) -> Iterator[Update]:
-    """Show the progress of what happens inside on standard error."""
+    """Show the progress of the block on standard error."""
     if has_live_terminal():
         with _bar(title) as update:
             yield update
@@ -65,17 +65,17 @@ def _bar(title: str) -> Iterator[Update]:
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[said]}"),
+        TextColumn("{task.fields[status]}"),
         TimeRemainingColumn(),
     )
     console, throttle = Console(stderr=True), Throttle(SECONDS_BETWEEN_REDRAWS)
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as bar:
-        task = bar.add_task(title, total=None, said="")
+        task = bar.add_task(title, total=None, status="")
 
-        def update(share: float | None, said: str) -> None:
-            if share is not None:
-                bar.update(task, total=1.0, completed=share)
-            bar.update(task, said=said)
+        def update(fraction: float | None, status: str) -> None:
+            if fraction is not None:
+                bar.update(task, total=1.0, completed=fraction)
+            bar.update(task, status=status)
             if throttle.ready():
                 bar.refresh()
 
@@ -83,21 +83,22 @@ def _bar(title: str) -> Iterator[Update]:
 
 
 def _lines(title: str) -> Update:
-    begin, throttle = time.monotonic(), Throttle(SECONDS_BETWEEN_LINES, wait_first=True)
+    start, throttle = time.monotonic(), Throttle(SECONDS_BETWEEN_LINES, wait_first=True)
 
-    def update(share: float | None, said: str) -> None:
+    def update(fraction: float | None, status: str) -> None:
         if not throttle.ready():
             return
-        taken = time.monotonic() - begin
-        left = f", about {duration(taken * (1 - share) / share)} left" if share else ""
-        done = f"{share:.0%} " if share is not None else ""
-        print(f"{title}: {done}{said}{left}", file=sys.stderr, flush=True)
+        elapsed = time.monotonic() - start
+        remaining = duration(elapsed * (1 - fraction) / fraction) if fraction else ""
+        percent = f"{fraction:.0%} " if fraction is not None else ""
+        suffix = f", about {remaining} left" if remaining else ""
+        print(f"{title}: {percent}{status}{suffix}", file=sys.stderr, flush=True)
 
     return update
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Return a number of seconds in readable units.
 
     >>> duration(42), duration(200), duration(90_000)
     ('42 s', '3 min', '25 h 0 min')

@@ -1,4 +1,4 @@
-"""Batches: a pure function of shards, seed and step, with special ids from the tokenizer."""
+"""Batches are a pure function of shards, seed and step, with special ids from the tokenizer."""
 
 import random
 from itertools import product
@@ -18,27 +18,27 @@ from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary, load_to
 LENGTH = 32
 MASKING = Masking(0.15, LENGTH)
 PLAIN = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
-PIECES = [f"##{word}" for word in PLAIN[:20]]
-# No special token where BERT's vocabulary has it, and [PAD] is not 0.
-SHIFTED = [*PLAIN[:7], "[MASK]", "[SEP]", "[PAD]", *PLAIN[7:], "[UNK]", *PIECES, "[CLS]"]
+SUFFIXES = [f"##{word}" for word in PLAIN[:20]]
+# No special token has the id that it has in BERT's vocabulary, and [PAD] is not 0.
+SHIFTED = [*PLAIN[:7], "[MASK]", "[SEP]", "[PAD]", *PLAIN[7:], "[UNK]", *SUFFIXES, "[CLS]"]
 
 
-class Made:
-    """Examples that are made when they are asked for, and a note of which were."""
+class GeneratedExamples:
+    """Examples that are generated when they are read, and a list of those that were."""
 
-    folder, split = Path("made"), "train"
+    folder, split = Path("generated"), "train"
 
     def __init__(self, tokenizer: LoadedTokenizer, count: int, length: int = LENGTH) -> None:
         self.special, self.count, self.length = tokenizer.special, count, length
-        taken = {self.special.pad, self.special.cls, self.special.sep}
-        self.words = np.array([i for i in range(tokenizer.vocab_size) if i not in taken])
-        self.asked: list[int] = []
+        special = {self.special.pad, self.special.cls, self.special.sep}
+        self.words = np.array([i for i in range(tokenizer.vocab_size) if i not in special])
+        self.indices: list[int] = []
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> StoredExample:
-        self.asked.append(index)
+        self.indices.append(index)
         rng = np.random.default_rng(index)
         size = int(rng.integers(5, self.length + 1))
         ids = rng.choice(self.words, size)
@@ -69,20 +69,20 @@ COMBINATIONS = list(product((1, 2, 4), (1, 2, 4), (0, 1, 3)))
 
 @pytest.mark.parametrize(("world", "micro", "workers"), COMBINATIONS)
 def test_processes_micro_batches_and_workers_change_nothing(shards, world, micro, workers):
-    """What all processes see together is the batch that one process makes at once."""
-    whole = opened(shards)
-    share = whole.batch_size // world
-    parts: dict[int, list[Batch]] = {step: [] for step in STEPS}
+    """The rows of all ranks together are the batch of a single process."""
+    single = opened(shards)
+    rows = single.batch_size // world
+    micro_batches: dict[int, list[Batch]] = {step: [] for step in STEPS}
     for rank in range(world):
         for step, batch in ahead(opened(shards), STEPS, workers):
-            mine = batch.rows(rank * share, (rank + 1) * share)
-            parts[step] += [mine.rows(i, i + micro) for i in range(0, share, micro)]
-    for step, seen in parts.items():
-        assert len(seen) == whole.batch_size // micro
-        assert same(Batch._make(np.concatenate(arrays) for arrays in zip(*seen, strict=True)), whole[step])  # fmt: skip
+            local = batch.rows(rank * rows, (rank + 1) * rows)
+            micro_batches[step] += [local.rows(i, i + micro) for i in range(0, rows, micro)]
+    for step, parts in micro_batches.items():
+        assert len(parts) == single.batch_size // micro
+        assert same(Batch._make(np.concatenate(arrays) for arrays in zip(*parts, strict=True)), single[step])  # fmt: skip
 
 
-def test_other_random_numbers_are_neither_used_nor_needed(shards):
+def test_global_random_generators_are_neither_used_nor_changed(shards):
     states = (random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state())
     first = opened(shards)[7]
     assert states[0] == random.getstate()
@@ -91,12 +91,12 @@ def test_other_random_numbers_are_neither_used_nor_needed(shards):
     random.random(), np.random.rand(9), torch.rand(9)
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
     batches = opened(shards)
-    for step in (100, 3, 8, 7):  # nor does the order in which they are asked for count
+    for step in (100, 3, 8, 7):  # the order of access does not matter
         batch = batches[step]
     assert same(batch, first)
 
 
-def test_seed_and_step_change_everything_that_is_drawn(shards):
+def test_seed_and_step_change_all_random_numbers(shards):
     first = opened(shards)[7]
     for other in (opened(shards)[8], opened(shards, seed=4)[7]):
         assert not np.array_equal(first.ids_BL, other.ids_BL)
@@ -104,7 +104,7 @@ def test_seed_and_step_change_everything_that_is_drawn(shards):
         assert not np.any(first.uniforms_BN == other.uniforms_BN)
 
 
-def test_an_example_is_masked_anew_in_every_epoch(shards):
+def test_an_example_is_masked_differently_in_every_epoch(shards):
     batches = opened(shards, shuffled=False)
     total = len(batches.examples)
     epoch = opened(shards, size=total, shuffled=False)
@@ -116,38 +116,38 @@ def test_an_example_is_masked_anew_in_every_epoch(shards):
         assert np.array_equal(ids[row, : len(stored)], stored), "in order when not shuffled"
 
 
-def test_two_epochs_hold_every_example_twice():
-    """Also where a batch holds the end of one epoch and the begin of the next."""
+def test_two_epochs_contain_every_example_twice():
+    """Also if a batch contains the end of one epoch and the start of the next."""
     tokenizer = from_vocabulary(SHIFTED)
-    made = Made(tokenizer, count=37)
-    batches = Batches(made, tokenizer, MASKING, 8, seed=0)
+    source = GeneratedExamples(tokenizer, count=37)
+    batches = Batches(source, tokenizer, MASKING, 8, seed=0)
     for step in range(10):
         batches[step]
-    assert sorted(made.asked[:37]) == list(range(37))
-    assert sorted(made.asked[37:74]) == list(range(37))
+    assert sorted(source.indices[:37]) == list(range(37))
+    assert sorted(source.indices[37:74]) == list(range(37))
 
 
-def test_a_batch_reads_its_own_examples_alone_however_many_there_are():
-    """16 billion tokens in examples of 128: any batch costs as much as the first."""
+def test_a_batch_reads_only_its_own_examples():
+    """With 16 billion tokens in examples of 128, any batch costs as much as the first."""
     tokenizer = from_vocabulary(SHIFTED)
-    made = Made(tokenizer, count=16_000_000_000 // 128)
-    batches = Batches(made, tokenizer, MASKING, 128, seed=0)
-    assert made.asked == []
+    source = GeneratedExamples(tokenizer, count=16_000_000_000 // 128)
+    batches = Batches(source, tokenizer, MASKING, 128, seed=0)
+    assert source.indices == []
     for step in (0, 900_000, 10**9):
-        made.asked.clear()
+        source.indices.clear()
         assert len(batches[step].ids_BL) == 128
-        assert len(made.asked) == len(set(made.asked)) == 128
+        assert len(source.indices) == len(set(source.indices)) == 128
 
 
 def test_padding_is_the_tokenizers_and_as_short_as_can_be():
     tokenizer = from_vocabulary(SHIFTED)
     assert 0 not in (tokenizer.special.pad, tokenizer.special.cls)
-    made = Made(tokenizer, count=500, length=29)
-    batches = Batches(made, tokenizer, MASKING, 2, seed=0)
+    source = GeneratedExamples(tokenizer, count=500, length=29)
+    batches = Batches(source, tokenizer, MASKING, 2, seed=0)
     for step in range(100):
-        made.asked.clear()
+        source.indices.clear()
         batch = batches[step]
-        examples = [made[index] for index in made.asked[:]]
+        examples = [source[index] for index in source.indices[:]]
         longest = max(len(example.ids) for example in examples)
         assert batch.ids_BL.shape[1] == min(29, -(-longest // 8) * 8)
         for row, example in enumerate(examples):
@@ -165,7 +165,7 @@ def test_special_tokens_are_the_tokenizers_and_never_hidden(replacement):
     tokenizer = from_vocabulary(SHIFTED)
     special = tokenizer.special
     masking = Masking(0.15, LENGTH, with_replacement=replacement)
-    batches = Batches(Made(tokenizer, 2000), tokenizer, masking, 500, seed=0)
+    batches = Batches(GeneratedExamples(tokenizer, 2000), tokenizer, masking, 500, seed=0)
     chosen: list[int] = []
     for step in range(4):
         batch = batches[step]
@@ -181,7 +181,7 @@ def test_special_tokens_are_the_tokenizers_and_never_hidden(replacement):
         slots[row, positions] = True
         assert np.all(slots[changed])
     assert not {special.cls, special.sep, special.mask, special.pad} & set(chosen)
-    # Every other id is: among them 0 and those that are special in BERT's vocabulary.
+    # Every other id is masked, including 0 and those that are special in BERT's vocabulary.
     others = set(range(tokenizer.vocab_size)) - {
         special.cls,
         special.sep,
@@ -192,68 +192,70 @@ def test_special_tokens_are_the_tokenizers_and_never_hidden(replacement):
     assert set(chosen) == others
 
 
-def test_whole_words_are_those_of_the_vocabulary():
+def test_whole_words_follow_the_marks_of_the_vocabulary():
     tokenizer = from_vocabulary(SHIFTED)
     begins = begins_word(tokenizer)
-    assert begins.sum() == len(SHIFTED) - len(PIECES)
+    assert begins.sum() == len(SHIFTED) - len(SUFFIXES)
     masking = Masking(0.15, LENGTH, whole_words=True)
-    batches = Batches(Made(tokenizer, 300), tokenizer, masking, 100, seed=0)
+    batches = Batches(GeneratedExamples(tokenizer, 300), tokenizer, masking, 100, seed=0)
     batch = batches[0]
     split = 0
     for ids, positions, weights in zip(batch.ids_BL, batch.positions_BN, batch.weights_BN, strict=True):  # fmt: skip
         chosen = set(positions[weights > 0].tolist())
         if len(chosen) == 1:
-            continue  # at least one token is hidden, though no word be short enough
-        for place in range(1, len(ids)):
-            together = not begins[ids[place]] and (place - 1 in chosen or place in chosen)
-            before = ids[place - 1] not in (batches.special.cls, batches.special.sep, batches.special.mask)  # fmt: skip
+            continue  # at least one token is masked, even if no word is short enough
+        for i in range(1, len(ids)):
+            together = not begins[ids[i]] and (i - 1 in chosen or i in chosen)
+            before = ids[i - 1] not in (batches.special.cls, batches.special.sep, batches.special.mask)  # fmt: skip
             if together and before:
-                split += (place in chosen) != (place - 1 in chosen)
+                split += (i in chosen) != (i - 1 in chosen)
     assert split == 0
 
 
 @pytest.mark.parametrize("mark", ["▁", "Ġ"])
-def test_other_marks_of_words(mark):
+def test_other_word_marks(mark):
     words = [*SHIFTED[7:10], "[UNK]", "[CLS]", f"{mark}a", "b", f"{mark}c"]
     begins = begins_word(from_vocabulary(words, lowercase=False))
     assert begins.tolist() == [word.startswith(mark) for word in words]
 
 
-def test_what_cannot_be_batched_says_why():
+def test_batches_without_examples_or_word_marks_are_refused():
     tokenizer = from_vocabulary(SHIFTED)
     with pytest.raises(UserError, match="no train examples"):
-        Batches(Made(tokenizer, 0), tokenizer, MASKING, 8, seed=0)
+        Batches(GeneratedExamples(tokenizer, 0), tokenizer, MASKING, 8, seed=0)
     unmarked = from_vocabulary([word for word in SHIFTED if not word.startswith("##")])
     with pytest.raises(UserError, match="whole-word"):
-        Batches(Made(unmarked, 9), unmarked, MASKING._replace(whole_words=True), 8, seed=0)
+        Batches(
+            GeneratedExamples(unmarked, 9), unmarked, MASKING._replace(whole_words=True), 8, seed=0
+        )
 
 
-def test_threads_keep_the_order_and_pass_errors_on():
+def test_threads_keep_the_order_and_raise_errors():
     tokenizer = from_vocabulary(SHIFTED)
-    made = Made(tokenizer, 100)
-    batches = Batches(made, tokenizer, MASKING, 4, seed=0)
+    source = GeneratedExamples(tokenizer, 100)
+    batches = Batches(source, tokenizer, MASKING, 4, seed=0)
     assert [step for step, _ in ahead(batches, range(3, 20), 3)] == list(range(3, 20))
-    some = ahead(batches, range(10**9), 2)
-    next(some)
-    some.close()  # a run that ends early does not make the batches that were to come
-    assert len(made.asked) < 200
-    made.words = np.array([])
+    stream = ahead(batches, range(10**9), 2)
+    next(stream)
+    stream.close()  # a run that ends early does not make the remaining batches
+    assert len(source.indices) < 200
+    source.words = np.array([])
     with pytest.raises(ValueError, match="cannot be empty"):
         list(ahead(batches, range(3), 2))
 
 
 @pytest.mark.parametrize(("examples", "length"), [(1, 1), (16, 1), (17, 2), (160, 10)])
-def test_the_length_is_that_of_an_epoch(examples, length):
+def test_the_length_is_one_epoch(examples, length):
     tokenizer = from_vocabulary(SHIFTED)
-    made = Made(tokenizer, examples)
-    batches = Batches(made, tokenizer, MASKING, 16, 3)
+    source = GeneratedExamples(tokenizer, examples)
+    batches = Batches(source, tokenizer, MASKING, 16, 3)
     assert len(batches) == length
     for step in range(length):
         batches[step]
-    assert set(made.asked) == set(range(examples))
+    assert set(source.indices) == set(range(examples))
 
 
-def test_a_data_loader_goes_through_an_epoch(shards):
+def test_a_data_loader_iterates_over_one_epoch(shards):
     batches = opened(shards)
     loaded = list(torch.utils.data.DataLoader(batches, batch_size=None))
     assert len(loaded) == len(batches)

@@ -1,4 +1,4 @@
-"""Masking against the official code's numbers."""
+"""Masking against golden numbers of the official code."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ GOLDEN = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read
 
 
 def parsed(name: str) -> tuple[int, float]:
-    """Length and rate from a key such as len128_mask0.15 or mask0.15_len128."""
+    """Return length and rate from a key such as len128_mask0.15 or mask0.15_len128."""
     parts = {part.rstrip("0123456789."): part.lstrip("lenmask") for part in name.split("_")}
     return int(parts["len"]), float(parts["mask"])
 
@@ -44,7 +44,7 @@ def full(rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def agree(ours: np.ndarray, official: dict[str, int]) -> bool:
-    """Whether counts by value could come from the distribution that the official counts came from."""
+    """Return whether counts by value are consistent with the distribution of the official counts."""
     values = range(max(len(ours), 1 + max(map(int, official))))
     table = np.array(
         [
@@ -52,53 +52,53 @@ def agree(ours: np.ndarray, official: dict[str, int]) -> bool:
             [official.get(str(v), 0) for v in values],
         ]
     )
-    many = table.sum(axis=0) >= 30  # what is rarer counts as one value
-    pooled = np.column_stack([table[:, many], table[:, ~many].sum(axis=1)])
+    frequent = table.sum(axis=0) >= 30  # rarer values are pooled
+    pooled = np.column_stack([table[:, frequent], table[:, ~frequent].sum(axis=1)])
     return chi2_contingency(pooled[:, pooled.sum(axis=0) > 0]).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("golden", GOLDEN["full_sequences"], ids=lambda g: g["max_seq_length"])
 def test_with_replacement_100_000_sequences_are_as_the_official_ones(golden):
-    """Distributions, not means alone: distinct places, draws of a place, and how many show [MASK]."""
+    """The distributions of distinct positions, draws per position and [MASK] tokens, not only means."""
     length, rows = golden["max_seq_length"], 100_000
     candidates, tokens = full(rows, length)
     masking = Masking(0.15, length, with_replacement=True)
     slots = choose_slots(candidates, tokens, masking, (0, 0), np.arange(rows))
-    hidden = (
+    masked = (
         mask_tokens(np.ones((rows, length), np.int64), slots, 4, masking, (0, 0), np.arange(rows))
         == 4
     )
     draws = np.zeros((rows, length), dtype=np.int64)
     np.add.at(draws, (np.arange(rows)[:, None], slots.positions_BN), 1)
-    distinct, shown = (draws > 0).sum(axis=1), hidden.sum(axis=1)
-    assert not np.any(hidden & (draws == 0))
+    distinct, masks = (draws > 0).sum(axis=1), masked.sum(axis=1)
+    assert not np.any(masked & (draws == 0))
     assert agree(np.bincount(distinct), golden["histogram_distinct_positions"])
-    assert agree(np.bincount(shown), golden["histogram_mask_tokens"])
-    per_place = np.bincount(draws.ravel())
-    per_place[0] = 0
-    assert agree(per_place, golden["histogram_draws_per_position"])
+    assert agree(np.bincount(masks), golden["histogram_mask_tokens"])
+    per_position = np.bincount(draws.ravel())
+    per_position[0] = 0
+    assert agree(per_position, golden["histogram_draws_per_position"])
     assert distinct.mean() == pytest.approx(golden["mean_distinct_positions"], abs=0.02)
-    assert shown.mean() == pytest.approx(golden["mean_mask_tokens_shown"], abs=0.05)
+    assert masks.mean() == pytest.approx(golden["mean_mask_tokens_shown"], abs=0.05)
     for times, share in golden["share_shown_as_mask_by_multiplicity"].items():
         if (drawn := draws == int(times)).sum() > 1000:
-            assert hidden[drawn].mean() == pytest.approx(share, abs=0.01)
+            assert masked[drawn].mean() == pytest.approx(share, abs=0.01)
 
 
-def test_without_replacement_the_official_distributions_are_not_met():
-    """A check of the check above."""
+def test_without_replacement_the_distributions_differ_from_the_official_ones():
+    """Shows that the test above can fail."""
     golden, rows = GOLDEN["full_sequences"][0], 10_000
     candidates, tokens = full(rows, 128)
     masking = Masking(0.15, 128)
     slots = choose_slots(candidates, tokens, masking, (0, 0), np.arange(rows))
-    hidden = (
+    masked = (
         mask_tokens(np.ones((rows, 128), np.int64), slots, 4, masking, (0, 0), np.arange(rows)) == 4
     )
-    assert not agree(np.bincount(hidden.sum(axis=1)), golden["histogram_mask_tokens"])
+    assert not agree(np.bincount(masked.sum(axis=1)), golden["histogram_mask_tokens"])
     assert not agree(np.bincount(np.full(rows, 19)), golden["histogram_distinct_positions"])
 
 
 def test_without_replacement_over_100_000_sequences():
-    """Exactly 19 distinct positions, 85 % of them shown as [MASK], all places equally often."""
+    """Exactly 19 distinct positions, 85 % of them [MASK], and all positions equally often."""
     rows, length = 100_000, 128
     candidates, tokens = full(rows, length)
     masking = Masking(0.15, length)
@@ -113,9 +113,9 @@ def test_without_replacement_over_100_000_sequences():
     chosen = np.delete(counts, [0, 64, 127])
     assert 60 < np.sum((chosen - expected) ** 2 / expected) < 200  # 124 degrees, less for the ties
     ids = np.random.default_rng(0).integers(5, 1000, (rows, length))
-    hidden = mask_tokens(ids, slots, 4, masking, (0, 7), np.arange(rows))
-    assert np.mean(hidden == 4) * length / 19 == pytest.approx(0.85, abs=0.002)
-    assert np.all((hidden == ids) | (hidden == 4)), "no random tokens"
+    masked = mask_tokens(ids, slots, 4, masking, (0, 7), np.arange(rows))
+    assert np.mean(masked == 4) * length / 19 == pytest.approx(0.85, abs=0.002)
+    assert np.all((masked == ids) | (masked == 4)), "no random tokens"
 
 
 rows_of_candidates = st.lists(
@@ -148,7 +148,7 @@ def test_only_candidates_are_chosen_and_never_too_many(rows, rate, replacement, 
             assert len(set(used.tolist())) == len(used)
 
 
-def test_whole_words_are_hidden_whole():
+def test_whole_words_are_masked_together():
     begins = np.array([[True, True, False, False, True, True, False, True] * 8])
     candidates = np.ones((1, 64), dtype=bool)
     masking = Masking(0.3, 64, whole_words=True)
@@ -163,6 +163,6 @@ def test_whole_words_are_hidden_whole():
 def test_rows_of_a_batch_do_not_depend_on_each_other():
     candidates, tokens = full(10, 128)
     masking = Masking(0.15, 128)
-    whole = choose_slots(candidates, tokens, masking, (0, 3), np.arange(10))
+    full_batch = choose_slots(candidates, tokens, masking, (0, 3), np.arange(10))
     part = choose_slots(candidates[4:7], tokens[4:7], masking, (0, 3), np.arange(4, 7))
-    np.testing.assert_array_equal(whole.positions_BN[4:7], part.positions_BN)
+    np.testing.assert_array_equal(full_batch.positions_BN[4:7], part.positions_BN)

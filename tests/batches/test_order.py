@@ -1,4 +1,4 @@
-"""The order of examples, and the numbers it is drawn with."""
+"""The order of examples, and the random numbers behind it."""
 
 import numpy as np
 import pytest
@@ -17,13 +17,13 @@ def test_an_epoch_visits_every_example_once(total, seed, epoch):
     assert sorted(visited.tolist()) == list(range(total))
 
 
-def test_seeking_gives_the_same_as_walking():
+def test_seeking_gives_the_same_as_reading_in_order():
     total, seed = 777, 3
-    walked = examples_at(np.arange(5 * total), total, seed)
-    for begin in (0, 1, 776, 777, 2000, 3884):
+    in_order = examples_at(np.arange(5 * total), total, seed)
+    for start in (0, 1, 776, 777, 2000, 3884):
         np.testing.assert_array_equal(
-            examples_at(np.arange(begin, begin + 100), total, seed)[: len(walked) - begin],
-            walked[begin : begin + 100],
+            examples_at(np.arange(start, start + 100), total, seed)[: len(in_order) - start],
+            in_order[start : start + 100],
         )
 
 
@@ -42,19 +42,19 @@ def test_the_order_looks_random():
     order = permuted(np.arange(total), total, 0, 0)
     assert abs(np.corrcoef(order, np.arange(total))[0, 1]) < 0.02
     assert np.mean(np.abs(np.diff(order)) < 100) < 0.004
-    # The first half of the places holds half of each quarter of the examples.
+    # The first half of the order contains half of each quarter of the examples.
     quarters = np.bincount(order[: total // 2] * 4 // total)
     assert np.all(np.abs(quarters - total / 8) < 5 * np.sqrt(total / 8))
 
 
 def test_any_batch_of_sixteen_billion_tokens_is_found_without_the_ones_before(monkeypatch):
-    """The numbers that are drawn for 128 places, each of which takes fewer than 4 walks on average."""
+    """128 positions take on average fewer than four applications of the network each."""
     drawn = []
     original = order.squares32
     monkeypatch.setattr(order, "squares32", lambda c, key: drawn.append(len(c)) or original(c, key))
-    for begin in (0, 10**12):
+    for start in (0, 10**12):
         drawn.clear()
-        chosen = examples_at(np.arange(begin, begin + 128), 16_000_000_000 // 128, 0)
+        chosen = examples_at(np.arange(start, start + 128), 16_000_000_000 // 128, 0)
         assert len(set(chosen.tolist())) == 128
         assert 128 * order.FEISTEL_ROUNDS <= sum(drawn) < 4 * 128 * order.FEISTEL_ROUNDS
 
@@ -73,12 +73,12 @@ def test_uniform_numbers_are_uniform_and_independent():
 
 
 @pytest.mark.parametrize("other", [(1, "a", 0), (0, "b", 0), (0, "a", 1)])
-def test_every_part_of_a_key_counts(other):
+def test_every_part_of_a_key_matters(other):
     rows = np.arange(4)
     assert not np.any(uniforms(key_of(0, "a", 0), rows, 8) == uniforms(key_of(*other), rows, 8))
 
 
-def test_a_rows_numbers_do_not_depend_on_the_other_rows():
+def test_the_numbers_of_a_row_do_not_depend_on_other_rows():
     key = key_of(0, "a", 0)
     np.testing.assert_array_equal(
         uniforms(key, np.array([7]), 5), uniforms(key, np.arange(10), 9)[7:8, :5]

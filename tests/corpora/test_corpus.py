@@ -187,7 +187,7 @@ def test_another_source_or_another_filter_is_refused(source, tmp_path):
     before = digests(out)
     with pytest.raises(UserError, match="other settings, other input") as error:
         build_corpus(source, out, min_chars=5)
-    assert "settings.filters.min_chars: 1 there, 5 here" in str(error.value)
+    assert "settings.filters.min_chars: the folder has 1, the command says 5" in str(error.value)
     (source / "00.txt").write_text("changed")
     with pytest.raises(UserError, match="other settings, other input"):
         build_corpus(source, out)
@@ -265,7 +265,9 @@ def test_parts_of_two_versions_are_never_mixed(source, tmp_path, monkeypatch):
         build_corpus(source, tmp_path / "docs")
     monkeypatch.setattr(module, "_read", original)
     monkeypatch.setattr(build, "__version__", "9.9")
-    with pytest.raises(UserError, match=r"made_with\.electrify: .* there, 9\.9 here"):
+    with pytest.raises(
+        UserError, match=r"made_with\.electrify: the folder has .*, the command says 9\.9"
+    ):
         build_corpus(source, tmp_path / "docs")
 
 

@@ -199,7 +199,7 @@ def test_other_settings_or_data_are_refused(tuned, tmp_path):
     weights = (chosen.out / "model.safetensors").read_bytes()
     with pytest.raises(UserError) as error:
         finetune(replace(chosen, fit=replace(FAST, lr=2e-3)))
-    assert error.value.got == "settings.fit.lr: 0.001 there, 0.002 here"
+    assert error.value.got == "settings.fit.lr: the folder has 0.001, the command says 0.002"
     other = tmp_path / "train.csv"
     other.write_text(chosen.train.read_text() + "one more,good\n")
     with pytest.raises(UserError) as error:

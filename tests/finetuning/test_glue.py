@@ -117,7 +117,7 @@ def test_the_copied_result_of_another_seed_is_found_before_training(
 def test_other_settings_in_the_same_folder_are_refused(done, encoder_folder, glue_folder):
     with pytest.raises(UserError, match="other settings") as caught:
         glue(settings(encoder_folder, glue_folder, done, lr=2e-3))
-    assert "plan.fit.lr: 0.001 there, 0.002 here" in str(caught.value)
+    assert "plan.fit.lr: the folder has 0.001, the command says 0.002" in str(caught.value)
 
 
 def test_an_unfinished_job_is_not_continued_with_other_settings(

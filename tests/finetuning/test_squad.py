@@ -131,7 +131,7 @@ def test_a_finished_result_is_shown_again_and_other_settings_are_refused(
     assert f"{loaded(settings.out / 'result.json')['scores']['f1']:.2f}" in shown
     assert (settings.out / "result.json").stat().st_mtime_ns == before
     other = Squad(settings.model, settings.data, settings.out, "1.1", fit=BY_HEART, seed=1)
-    with pytest.raises(UserError, match="seed: 0 there, 1 here"):
+    with pytest.raises(UserError, match="seed: the folder has 0, the command says 1"):
         squad(other)
 
 

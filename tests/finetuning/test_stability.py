@@ -112,7 +112,7 @@ def test_settings_and_encoders_that_do_not_fit_are_noted(tmp_path, capsys):
     assert cli.main(["glue", "stability", one, two]) == 0
     out = capsys.readouterr().out
     assert "hold results of the same encoder" in out
-    assert "plan.lr: 0.0001 there, 0.0003 here" in out
+    assert "plan.lr: 0.0001 vs 0.0003" in out
     assert "81.38" not in out  # one task is not comparable with eight
 
 

@@ -1,4 +1,4 @@
-"""One protocol for every folder that a command makes: claimed, identity first, refused if other."""
+"""The protocol of folders that commands make: lock, identity first, refusal of other settings."""
 
 import shutil
 from pathlib import Path
@@ -11,8 +11,8 @@ from electrify.storage.commit import write_json
 from electrify.storage.folder import Claim, refuse_other
 
 
-def claim(folder: Path, written=("run.json",), **how) -> Claim:
-    return Claim(folder, "run.json", "lock", doing="testing", written=written, **how)
+def claim(folder: Path, written=("run.json",), **options) -> Claim:
+    return Claim(folder, "run.json", "lock", doing="testing", written=written, **options)
 
 
 def test_one_process_at_a_time(tmp_path):
@@ -27,27 +27,27 @@ def test_a_claim_without_identity_leaves_nothing(tmp_path):
     (tmp_path / "mine").mkdir()
     with claim(tmp_path / "mine"):
         pass
-    assert (tmp_path / "mine").is_dir()  # what was there before stays
+    assert (tmp_path / "mine").is_dir()  # it existed before the claim
 
 
-def test_a_claim_whose_lock_lay_deeper_leaves_nothing(tmp_path):
+def test_a_claim_with_a_lock_in_a_subfolder_leaves_nothing(tmp_path):
     claimed = Claim(tmp_path / "a/out", ".parts/settings.json", ".parts/lock", "testing", ())
     shutil.rmtree(tmp_path / "a/out/.parts")
     claimed.close()
     assert not list(tmp_path.iterdir())
 
 
-def test_a_claim_with_identity_stays_and_is_claimed_again(tmp_path):
+def test_a_folder_with_identity_stays_and_can_be_claimed_again(tmp_path):
     run = tmp_path / "run"
     with claim(run):
         write_json(run / "run.json", {"seed": 1})
-    (run / "notes.txt").write_text("the user's own")
+    (run / "notes.txt").write_text("a file of the user")
     with claim(run):
         pass
     assert {path.name for path in run.iterdir()} == {"lock", "run.json", "notes.txt"}
 
 
-def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
+def test_half_written_files_of_a_killed_process_are_removed(tmp_path):
     run = tmp_path / "run"
     (run / "tokenizer").mkdir(parents=True)
     (run / ".run.json.77.tmp").write_text("{")
@@ -60,7 +60,7 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
     "name", [".notes.tmp", ".notes.txt.77.tmp", ".run.json.old.77.tmp", "glue/.run.json.77.tmp"]
 )
 def test_temporary_files_of_others_stay(tmp_path, name):
-    """Of the user, or of a command that works in a folder below, such as `glue --out RUN/glue`."""
+    """Files of the user, or of a command in a subfolder, such as `glue --out RUN/glue`."""
     run = tmp_path / "run"
     with claim(run):
         write_json(run / "run.json", {})
@@ -70,7 +70,7 @@ def test_temporary_files_of_others_stay(tmp_path, name):
         assert (run / name).exists()
 
 
-def test_a_build_removes_what_it_left_half_written_and_nothing_else(tmp_path):
+def test_a_build_removes_only_its_own_half_written_files(tmp_path):
     out = tmp_path / "out"
     with Build(out, "model", {}, folders=["encoder"]):
         pass
@@ -84,25 +84,25 @@ def test_a_build_removes_what_it_left_half_written_and_nothing_else(tmp_path):
         assert [path for path in temporary if path.exists()] == temporary[-1:]
 
 
-def test_an_identity_half_written_below_is_known(tmp_path):
+def test_a_half_written_identity_in_a_subfolder_is_recognized(tmp_path):
     (tmp_path / ".parts").mkdir()
     (tmp_path / ".parts/.settings.json.77.tmp").touch()
     with Claim(tmp_path, ".parts/settings.json", "lock", "testing", [".parts/*"]):
         assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_a_claim_that_fails_lets_go(tmp_path, monkeypatch):
+def test_a_claim_that_fails_releases_the_lock(tmp_path, monkeypatch):
     (tmp_path / ".run.json.77.tmp").touch()
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", lambda path, missing_ok=False: 1 / 0)
         with pytest.raises(ZeroDivisionError) as kept:
             claim(tmp_path)
-    assert kept.value is not None  # its traceback holds on to the claim
+    assert kept.value is not None  # its traceback references the claim
     with claim(tmp_path):
         pass
 
 
-def test_a_build_lets_go_however_it_ends(tmp_path):
+def test_a_build_releases_the_lock_however_it_ends(tmp_path):
     out, kept = tmp_path / "out", []
     with pytest.raises(KeyboardInterrupt) as error, Build(out, "shards", {"x": 1}):
         raise KeyboardInterrupt
@@ -121,31 +121,31 @@ def test_a_build_lets_go_however_it_ends(tmp_path):
 @pytest.mark.parametrize("name", ["thesis.tex", "metrics.jsonl", ".thesis.tex.77.tmp"])
 def test_folders_of_others_are_not_touched(tmp_path, name):
     (tmp_path / name).write_text("x")
-    with pytest.raises(UserError, match="holds files that are no run") as error:
-        claim(tmp_path, strange="files that are no run")
+    with pytest.raises(UserError, match="contains files of another project") as error:
+        claim(tmp_path, strange="files of another project")
     assert error.value.got == name
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_file_is_no_folder(tmp_path):
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
     (tmp_path / "out").write_text("x")
     with pytest.raises(UserError, match="is a file"):
         claim(tmp_path / "out")
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be created"):
         claim(tmp_path / "out/inside")
 
 
-def test_other_identities_are_refused_in_one_form():
-    how = {"others": "another recipe or other data", "was": "was started"}
-    refuse_other(Path("run"), {"seed": 1, "log": 2}, {"seed": 1, "log": 3}, free={"log"}, **how)
+def test_another_identity_is_refused():
+    words = {"others": "another recipe or other data", "was": "was started"}
+    refuse_other(Path("run"), {"seed": 1, "log": 2}, {"seed": 1, "log": 3}, free={"log"}, **words)
     with pytest.raises(UserError) as error:
-        refuse_other(Path("run"), {"seed": 1}, {"seed": 2}, **how)
+        refuse_other(Path("run"), {"seed": 1}, {"seed": 2}, **words)
     assert error.value.what == "run was started with another recipe or other data"
-    assert error.value.got == "seed: 1 there, 2 here"
+    assert error.value.got == "seed: the folder has 1, the command says 2"
     assert error.value.fix == "use the same ones, or another --out; nothing was touched"
 
 
-def test_a_folder_made_before_something_began_says_so():
+def test_the_error_names_the_change_that_a_folder_predates():
     later = {"init_head": "heads were drawn by the seed"}
     new = {"seed": 1, "preset": "b", "init_head": "new"}
     with pytest.raises(UserError, match="was made before heads were drawn by the seed"):

@@ -1,4 +1,4 @@
-"""One process at a time, and file systems that cannot see to it."""
+"""Locks for one process at a time, and file systems without locks."""
 
 import errno
 import fcntl
@@ -18,7 +18,7 @@ def fails_with(number: int):
 
 
 @pytest.mark.parametrize("number", sorted(lock.WITHOUT_LOCKS))
-def test_a_file_system_without_locks_is_a_warning_once(number, monkeypatch, capsys, tmp_path):
+def test_a_file_system_without_locks_gives_one_warning(number, monkeypatch, capsys, tmp_path):
     lock._warn.cache_clear()
     monkeypatch.setattr(fcntl, "flock", fails_with(number))
     with hold(tmp_path / "lock", "testing"), hold(tmp_path / "other", "testing"):
@@ -32,15 +32,15 @@ def test_other_errors_are_not_hidden(monkeypatch, tmp_path):
         hold(tmp_path / "lock", "testing")
 
 
-def test_the_holder_is_named(tmp_path):
+def test_the_error_names_the_holder(tmp_path):
     with hold(tmp_path / "lock", "testing"):
         with pytest.raises(UserError, match="another process is testing") as caught:
             hold(tmp_path / "lock", "testing")
         assert "process" in caught.value.got
 
 
-def test_a_lock_whose_file_is_gone_does_not_count(monkeypatch, tmp_path):
-    """As when its holder removes it between our opening it and our locking it."""
+def test_a_lock_on_a_deleted_file_is_not_valid(monkeypatch, tmp_path):
+    """Its holder may delete the file after it was opened and before it is locked."""
     path, flock = tmp_path / "lock", fcntl.flock
 
     def removed(file, how):
@@ -53,8 +53,8 @@ def test_a_lock_whose_file_is_gone_does_not_count(monkeypatch, tmp_path):
         hold(path, "testing")
 
 
-def test_a_folder_that_its_holder_removes_meanwhile_is_an_error(monkeypatch, tmp_path):
-    """As a run that ends before it has begun removes its lock and its empty folder."""
+def test_a_folder_that_its_holder_removes_is_an_error(monkeypatch, tmp_path):
+    """A run that ends before it has started removes its lock and its empty folder."""
     path, flock = tmp_path / "run" / "lock", fcntl.flock
     path.parent.mkdir()
 

@@ -1,4 +1,4 @@
-"""Remembering words must never change an id."""
+"""Caching words must never change an id."""
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +40,7 @@ def wordpiece() -> Tokenizer:
 
 
 BACKENDS = {"wordpiece": wordpiece(), "bpe": trained("bpe"), "unigram": trained("unigram")}
-odd = st.text(
+unusual_text = st.text(
     st.sampled_from(list("aBé ,.'\t\x1c\x85\xa0\u2028\u3000\u0301\u200b東한ΣÅ[]0"))
     | st.characters(exclude_characters="\n", exclude_categories=["Cs"]),
     max_size=40,
@@ -49,42 +49,42 @@ odd = st.text(
 
 @pytest.mark.parametrize("kind", BACKENDS)
 @settings(max_examples=300)
-@given(text=odd)
+@given(text=unusual_text)
 def test_ids_equal_those_of_the_tokenizer(kind, text):
     encoder = LineEncoder(BACKENDS[kind])
-    assert encoder._glue is not None  # words are remembered
+    assert encoder._word_prefix is not None  # words are cached
     lines = [line for line in (TEXT + "\n" + text).split("\n") if line and not line.isspace()]
     direct = [BACKENDS[kind].encode(line, add_special_tokens=False).ids for line in lines]
     assert encoder.lines(TEXT + "\n" + text) == direct
-    assert encoder.lines(TEXT + "\n\n" + text) == direct  # now remembered
+    assert encoder.lines(TEXT + "\n\n" + text) == direct  # now from the cache
 
 
-def test_a_tokenizer_that_looks_across_spaces_is_asked_line_by_line():
+def test_a_tokenizer_that_looks_across_spaces_encodes_whole_lines():
     backend = Tokenizer(models.Unigram([("▁", -1.0), ("a", -2.0), ("a▁a", -1.5)], unk_id=0))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
     encoder = LineEncoder(backend)
-    assert encoder._glue is None
+    assert encoder._word_prefix is None
     assert encoder.lines("a a") == [backend.encode("a a").ids]
 
 
-def test_added_tokens_are_found_across_spaces_and_punctuation():
+def test_added_tokens_match_across_spaces_and_punctuation():
     backend = wordpiece()
     backend.add_tokens(["fox jumping", "e.g."])
     encoder = LineEncoder(backend)
-    assert encoder._glue is None
+    assert encoder._word_prefix is None
     assert encoder.lines(TEXT) == [
         backend.encode(line, add_special_tokens=False).ids for line in TEXT.split("\n")
     ]
 
 
-def test_long_words_are_not_remembered():
+def test_long_words_are_not_cached():
     encoder = LineEncoder(BACKENDS["wordpiece"])
     encoder.lines("a" * 33 + " fox")
     assert list(encoder._words) == ["fox"]
 
 
-def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr("electrify.tokens.encoder.MOST_REMEMBERED", 10)
+def test_the_cache_is_bounded(monkeypatch):
+    monkeypatch.setattr("electrify.tokens.encoder.MOST_CACHED_WORDS", 10)
     encoder = LineEncoder(BACKENDS["wordpiece"])
     for start in range(0, 200, 5):
         text = " ".join(f"w{number}" for number in range(start, start + 5))

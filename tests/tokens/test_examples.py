@@ -1,4 +1,4 @@
-"""The example builders against the official code's numbers, and the properties that hold for all."""
+"""The example builders against golden numbers of the official code, and their properties."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ Lines = list[list[int]]
 
 
 def padded(example: Example, length: int) -> tuple[list[int], list[int], list[int]]:
-    """input_ids, segment_ids and input_mask as the official records hold them."""
+    """Return input_ids, segment_ids and input_mask like the official records."""
     count = len(example.ids)
     first = example.starts[0] if example.starts else count
     padding = [0] * (length - count)
@@ -48,15 +48,15 @@ def golden_documents(name: str, blank_lines_end_documents: bool) -> Iterator[Lin
     with np.load(GOLDEN / "builder_lines.npz") as arrays:
         lengths, ids = arrays[f"{name}_lengths"], arrays[f"{name}_ids"]
     document: Lines = []
-    place = 0
+    start = 0
     for length in lengths:
         if length < 0:
             if blank_lines_end_documents:
                 yield document
                 document = []
             continue
-        document.append(ids[place : place + length].tolist())
-        place += length
+        document.append(ids[start : start + length].tolist())
+        start += length
     yield document
 
 
@@ -74,7 +74,7 @@ def test_real_text_gives_the_official_examples(run):
     for column in zip(*(padded(e, run["length"]) for e in examples), strict=True):
         digest.update(np.array(column, dtype="<i4").tobytes())
     assert digest.hexdigest() == run["sha256"]
-    assert rng.random() == run["next_random"], "another number of draws than officially"
+    assert rng.random() == run["next_random"], "not the official number of draws"
 
 
 @pytest.mark.parametrize("run", builder_golden["seeded"]["runs"])
@@ -96,14 +96,14 @@ def test_generated_lines_give_the_official_examples(run):
 
 
 class Scripted(Random):
-    """Gives the draws it was told to give, then `rest` for ever."""
+    """Returns the given draws, then `default` forever."""
 
-    def __init__(self, *draws: float, rest: float = 0.99) -> None:
+    def __init__(self, *draws: float, default: float = 0.99) -> None:
         super().__init__(0)
-        self.draws, self.rest = list(draws), rest
+        self.draws, self.default = list(draws), default
 
     def random(self) -> float:
-        return self.draws.pop(0) if self.draws else self.rest
+        return self.draws.pop(0) if self.draws else self.default
 
     def randint(self, low: int, high: int) -> int:
         return low
@@ -140,7 +140,7 @@ def test_single_cases(name):
         assert example.ids[-len(want["last_ids"]) :] == want["last_ids"]
 
 
-some_lines = st.lists(st.lists(st.integers(1000, 30000), max_size=90), max_size=12)
+lines_of_ids = st.lists(st.lists(st.integers(1000, 30000), max_size=90), max_size=12)
 lengths = st.sampled_from([8, 16, 64, 128])
 
 
@@ -149,7 +149,7 @@ def without_frame(example: Example) -> list[int]:
 
 
 @settings(max_examples=200)
-@given(some_lines, lengths, st.integers(0, 9))
+@given(lines_of_ids, lengths, st.integers(0, 9))
 def test_carry_loses_nothing_and_keeps_the_order(lines, length, seed):
     examples = list(electra(lines, length, Random(seed), FRAME, "carry"))
     text = [token for line in lines for token in line]
@@ -157,7 +157,7 @@ def test_carry_loses_nothing_and_keeps_the_order(lines, length, seed):
 
 
 @settings(max_examples=200)
-@given(some_lines, lengths, st.integers(0, 9), st.sampled_from(["carry", "drop"]))
+@given(lines_of_ids, lengths, st.integers(0, 9), st.sampled_from(["carry", "drop"]))
 def test_electra_examples_are_well_formed(lines, length, seed, overflow):
     for example in electra(lines, length, Random(seed), FRAME, overflow):
         assert 3 <= len(example.ids) <= length
@@ -169,8 +169,8 @@ def test_electra_examples_are_well_formed(lines, length, seed, overflow):
 
 
 @settings(max_examples=200)
-@given(some_lines, lengths, st.integers(0, 9), st.sampled_from(["carry", "drop"]))
-def test_pairs_hold_each_line_once(lines, length, seed, overflow):
+@given(lines_of_ids, lengths, st.integers(0, 9), st.sampled_from(["carry", "drop"]))
+def test_pairs_contain_each_line_once(lines, length, seed, overflow):
     numbered = [[1000 + i * 100 + j for j in range(len(line))] for i, line in enumerate(lines)]
     examples = list(line_pairs(numbered, length, Random(seed), FRAME, overflow))
     tokens = [token for example in examples for token in without_frame(example)]
@@ -184,16 +184,16 @@ def test_pairs_hold_each_line_once(lines, length, seed, overflow):
         assert set(tokens) <= allowed
 
 
-def test_pairs_as_the_seed_made_them():
-    """Lines cut to 64 with their special tokens, two a row, an odd one dropped: at most 127 tokens."""
+def test_pairs_match_lmtuners():
+    """Lines are cut to 64 with special tokens and paired, an odd one is dropped: at most 127 tokens."""
     examples = list(line_pairs(lines_of(100, 100, 100), 128, Random(0), FRAME, "drop"))
     assert [len(example.ids) for example in examples] == [127]
     assert examples[0].starts == [64]
 
 
 @settings(max_examples=200)
-@given(st.lists(some_lines, max_size=6), lengths)
-def test_packed_keeps_every_token_and_marks_every_piece(documents, length):
+@given(st.lists(lines_of_ids, max_size=6), lengths)
+def test_packed_keeps_every_token_and_marks_every_document(documents, length):
     examples = list(packed(documents, length, FRAME))
     text = [token for document in documents for line in document for token in line]
     assert [token for example in examples for token in without_frame(example)] == text
@@ -204,13 +204,13 @@ def test_packed_keeps_every_token_and_marks_every_piece(documents, length):
         assert len(example.ids) > length - 10 or length <= 16
 
 
-def test_official_dropping_is_as_large_as_we_say():
-    """fidelity: 12 % of the generated lines at length 128, and 374 of the 500 tokens of one line."""
+def test_the_official_code_drops_as_many_tokens_as_documented():
+    """The fidelity page says: 374 of the 500 tokens of one line at length 128."""
     (example,) = electra(lines_of(500), 128, Scripted(0.99, 0.99), FRAME, "drop")
     assert 500 - len(without_frame(example)) == 374
 
 
-def test_share_of_single_segments_and_short_targets():
+def test_fraction_of_single_segments_and_short_targets():
     rng = Random(0)
     builder = ElectraBuilder(128, rng, FRAME, "carry")
     document = [[7] * 20 for _ in range(60_000)]

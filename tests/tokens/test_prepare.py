@@ -1,4 +1,4 @@
-"""`electrify prepare`: the same bytes whatever happens, and nothing lost."""
+"""`electrify prepare`: reproducible bytes after any interruption, and no lost tokens."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ from electrify.tokens.store import Shards
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    """Several shards out of little text."""
+    """Make several shards out of little text."""
     monkeypatch.setattr("electrify.tokens.prepare.ROW_GROUPS_PER_SHARD", 1)
 
 
@@ -82,7 +82,7 @@ def test_drop_counts_what_it_drops(docs, vocab, tmp_path):
 
 @pytest.mark.parametrize("layout", ["electra", "pairs"])
 def test_no_example_spans_two_documents(tmp_path, layout, vocab):
-    """Every document has a word of its own, and no example has two of them."""
+    """Every document has its own word, and no example contains two of them."""
     rng = Random(1)
     words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ijklm" for c in "nopqr"]
     path = tmp_path / "vocab.txt"
@@ -109,7 +109,7 @@ def test_adding_documents_moves_none_between_splits_and_equal_texts_stay_togethe
 
 
 def novels(count: int, lines: int, seed: int = 0) -> list[Document]:
-    """Long documents of numbered lines, so that it can be told where each line went."""
+    """Return long documents of numbered lines, which show the split of each line."""
     rng = Random(seed)
     return [
         Document(
@@ -125,29 +125,29 @@ def novels(count: int, lines: int, seed: int = 0) -> list[Document]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 67])
-@pytest.mark.parametrize("shares", [(0.01, 0.01), (0.3, 0.0), (0.05, 0.2)])
-def test_few_long_documents_give_every_split_its_share(count, shares):
+@pytest.mark.parametrize("fractions", [(0.01, 0.01), (0.3, 0.0), (0.05, 0.2)])
+def test_few_long_documents_give_every_split_its_fraction(count, fractions):
     documents = [document.text for document in novels(count, 300)]
-    splits = splits_for(documents, *shares)
+    splits = splits_for(documents, *fractions)
     lines: dict[str, list[str]] = {name: [] for name in SPLITS}
     for text in documents:
-        for name, piece in splits.of(text):
-            assert piece in text
-            lines[name] += piece.splitlines()
+        for name, part in splits.of(text):
+            assert part in text
+            lines[name] += part.splitlines()
     assert sorted(chain(*lines.values())) == sorted("\n".join(documents).splitlines())
-    for name, share in zip(SPLITS[1:], shares, strict=True):
-        there = len(lines[name]) / (300 * count)
-        assert there >= 0.2 * share
-        assert bool(there) == bool(share)
+    for name, fraction in zip(SPLITS[1:], fractions, strict=True):
+        actual = len(lines[name]) / (300 * count)
+        assert actual >= 0.2 * fraction
+        assert bool(actual) == bool(fraction)
     assert len(lines["train"]) >= 0.2 * 300 * count
 
 
 def test_documents_without_line_ends_are_cut_at_spaces():
     text = " ".join(f"word{number}" for number in range(10_000))
-    pieces = splits_for([text], 0.1, 0.1).of(text)
-    assert [name for name, _ in pieces] == list(SPLITS)
-    assert "".join(piece for _, piece in pieces) == text
-    assert all(piece.split()[0] in text.split() for _, piece in pieces)
+    parts = splits_for([text], 0.1, 0.1).of(text)
+    assert [name for name, _ in parts] == list(SPLITS)
+    assert "".join(part for _, part in parts) == text
+    assert all(part.split()[0] in text.split() for _, part in parts)
 
 
 def test_ordinary_corpora_are_split_by_whole_documents():
@@ -157,11 +157,11 @@ def test_ordinary_corpora_are_split_by_whole_documents():
     assert all(splits.of(text) == [(split_of(text, 0.05, 0.05), text)] for text in texts)
 
 
-def test_few_documents_are_prepared_alike_by_any_number_of_workers(tmp_path, vocab, capsys):
+def test_few_documents_give_the_same_bytes_with_any_number_of_workers(tmp_path, vocab, capsys):
     docs = write_documents(tmp_path / "docs", novels(6, 200), per_file=2)
     one = made(docs, vocab, tmp_path / "one", length=32)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "few documents, so the ends of" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "few documents, so the ends of" in output
     assert digests(made(docs, vocab, tmp_path / "two", length=32, workers="2")) == digests(one)
     manifest = Shards(one).manifest
     assert manifest["held_out_parts"]["validation"] > 0
@@ -180,11 +180,11 @@ def test_a_documents_examples_do_not_depend_on_the_others(tmp_path, vocab):
         examples(made(docs, vocab, tmp_path / name, validation=0, test=0), "train")
         for docs, name in ((alone, "a"), (together, "b"))
     )
-    begin = of_all.index(of_one[0])
-    assert of_all[begin : begin + len(of_one)] == of_one
+    start = of_all.index(of_one[0])
+    assert of_all[start : start + len(of_one)] == of_one
 
 
-def test_seeds_differ_and_repeat(docs, vocab, tmp_path):
+def test_a_seed_is_reproducible_and_seeds_differ(docs, vocab, tmp_path):
     first = examples(made(docs, vocab, tmp_path / "a", seed=1), "train")
     assert examples(made(docs, vocab, tmp_path / "b", seed=1), "train") == first
     assert examples(made(docs, vocab, tmp_path / "c", seed=2), "train") != first
@@ -195,12 +195,12 @@ import time
 import electrify.tokens.prepare as p
 p.ROW_GROUPS_PER_SHARD = 1
 write = p.store.write_shard
-p.store.write_shard = lambda *a, **k: (write(*a, **k), time.sleep(0.02))  # so that it can be hit
+p.store.write_shard = lambda *a, **k: (write(*a, **k), time.sleep(0.02))  # so that a kill can hit
 """
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path, docs, vocab, warm):
-    whole = digests(made(docs, vocab, tmp_path / "whole"))
+    complete = digests(made(docs, vocab, tmp_path / "complete"))
     out = tmp_path / "killed"
     command = ("prepare", docs, "--tokenizer", vocab, "--out", out, "--workers", 1)
     rng = Random(0)
@@ -216,15 +216,15 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path, docs, vo
             break
         assert code == -signal.SIGKILL
         kills += 1
-        if (out / "manifest.json").exists():  # killed after all was committed
-            assert digests(out).items() >= whole.items(), "half an output taken for a whole one"
+        if (out / "manifest.json").exists():  # killed after the last commit
+            assert digests(out).items() >= complete.items(), "a manifest of an incomplete folder"
     assert kills >= 3
-    assert digests(out) == whole
+    assert digests(out) == complete
 
 
 def test_finished_parts_are_not_made_again(docs, vocab, tmp_path, monkeypatch):
     out = tmp_path / "s"
-    made(docs, vocab, tmp_path / "whole")
+    made(docs, vocab, tmp_path / "complete")
     calls = []
     import electrify.tokens.prepare as module
 
@@ -245,22 +245,22 @@ def test_finished_parts_are_not_made_again(docs, vocab, tmp_path, monkeypatch):
     assert calls == [0, 1, 2, 3]
     assert 0 not in again
     assert again[0] == 4
-    assert digests(out) == digests(tmp_path / "whole")
+    assert digests(out) == digests(tmp_path / "complete")
 
 
-def test_the_same_again_does_nothing_and_other_settings_are_refused(docs, vocab, tmp_path, capsys):
+def test_a_rerun_does_nothing_and_other_settings_are_refused(docs, vocab, tmp_path, capsys):
     out = made(docs, vocab, tmp_path / "s")
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     made(docs, vocab, out)
     assert "nothing to do" in capsys.readouterr().out
     with pytest.raises(UserError, match="other settings") as error:
         made(docs, vocab, out, length=64)
-    assert "length: 128 there, 64 here" in str(error.value)
+    assert "length: the folder has 128, the command says 64" in str(error.value)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
-def test_a_refused_command_lets_the_right_one_in(docs, vocab, tmp_path, monkeypatch):
-    """In one process, with the errors kept, as a notebook keeps the last one."""
+def test_a_refused_command_releases_the_lock(docs, vocab, tmp_path, monkeypatch):
+    """In one process that keeps the errors, as a notebook keeps the last one."""
     from electrify.tokens import prepare as module
 
     out, kept = tmp_path / "s", []
@@ -284,12 +284,13 @@ def stopped(*_):
     ("options", "what"),
     [
         ({"length": 4}, "--length is too small"),
-        ({"validation": 0.9, "test": 0.2}, "shares"),
-        ({"validation": -0.1}, "shares"),
+        ({"validation": 0.9, "test": 0.2}, "must be fractions"),
+        ({"validation": -0.1}, "must be fractions"),
+        ({"test": float("nan")}, "must be fractions"),
         ({"workers": "-3"}, "workers"),
     ],
 )
-def test_bad_settings_are_refused(docs, vocab, tmp_path, options, what):
+def test_invalid_settings_are_refused(docs, vocab, tmp_path, options, what):
     with pytest.raises(UserError, match=what):
         made(docs, vocab, tmp_path / "s", **options)
 
@@ -319,7 +320,7 @@ def test_hash_seed_locale_and_time_zone_change_nothing(docs, vocab, tmp_path, el
     assert outs[0] == outs[1]
 
 
-def test_the_packed_layout_says_what_it_does(docs, vocab, tmp_path, capsys):
+def test_the_packed_layout_prints_a_note(docs, vocab, tmp_path, capsys):
     made(docs, vocab, tmp_path / "packed", layout="packed")
     assert "attention crosses the documents" in capsys.readouterr().out
     made(docs, vocab, tmp_path / "electra")

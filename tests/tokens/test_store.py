@@ -1,4 +1,4 @@
-"""Shards: what is written comes back, and damage is seen."""
+"""Shards round-trip, and damage is detected."""
 
 import json
 import os
@@ -62,41 +62,41 @@ def test_token_types_follow_the_segments(shard):
     assert opened[0].token_types().tolist() == [0, 0, 0]
 
 
-def test_the_library_reads_what_we_map_and_small_vocabularies_take_two_bytes(shard):
+def test_mapped_arrays_equal_those_of_safetensors_and_small_vocabularies_take_two_bytes(shard):
     path, _ = shard
-    ours, theirs = map_arrays(path), load_file(path)
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        assert ours[name].dtype == theirs[name].dtype
-        np.testing.assert_array_equal(ours[name], theirs[name])
-    assert ours["tokens"].dtype == np.uint16
+    mapped, loaded = map_arrays(path), load_file(path)
+    assert mapped.keys() == loaded.keys()
+    for name in mapped:
+        assert mapped[name].dtype == loaded[name].dtype
+        np.testing.assert_array_equal(mapped[name], loaded[name])
+    assert mapped["tokens"].dtype == np.uint16
 
 
-def test_a_shard_is_mapped_not_read(shard):
+def test_a_shard_is_memory_mapped(shard):
     assert isinstance(Shard(*shard)[1].ids.base, np.memmap)
 
 
 def test_every_flipped_bit_of_header_and_index_is_seen_when_opened(shard):
     path, entry = shard
-    whole = path.read_bytes()
-    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
-    data = 8 + int.from_bytes(whole[:8], "little")
+    intact = path.read_bytes()
+    header = json.loads(intact[8 : 8 + int.from_bytes(intact[:8], "little")])
+    data = 8 + int.from_bytes(intact[:8], "little")
     spans = {name: header[name]["data_offsets"] for name in header if name != "__metadata__"}
     tokens = range(data + spans["tokens"][0], data + spans["tokens"][1])
-    metadata = whole.index(b"__metadata__"), whole.index(b"}", whole.index(b"__metadata__"))
+    metadata = intact.index(b"__metadata__"), intact.index(b"}", intact.index(b"__metadata__"))
     opened = []
-    for place in range(len(whole)):
-        if place in tokens or metadata[0] <= place <= metadata[1] or whole[place] == ord(" "):
+    for index in range(len(intact)):
+        if index in tokens or metadata[0] <= index <= metadata[1] or intact[index] == ord(" "):
             continue
         for bit in (0, 3, 7):
-            broken = bytearray(whole)
-            broken[place] ^= 1 << bit
+            broken = bytearray(intact)
+            broken[index] ^= 1 << bit
             path.write_bytes(broken)
             try:
                 Shard(path, entry)
             except DamagedError:
                 continue
-            opened.append((place, bit, broken[:data]))
+            opened.append((index, bit, broken[:data]))
     assert opened == []
 
 
@@ -109,7 +109,7 @@ def test_a_truncated_shard_is_refused(shard, size):
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "change",
     [
         {"shape": [10**12]},
         {"data_offsets": [0, 10**12]},
@@ -118,22 +118,22 @@ def test_a_truncated_shard_is_refused(shard, size):
         {"shape": [1, 2, 3]},
     ],
 )
-def test_a_lying_header_is_refused_before_anything_is_allocated(tmp_path, lie):
+def test_a_lying_header_is_refused_before_anything_is_allocated(tmp_path, change):
     data = save({"tokens": np.zeros(4, np.uint16)})
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
-    header["tokens"] |= lie
+    header["tokens"] |= change
     text = json.dumps(header).encode()
-    path = tmp_path / "lie.safetensors"
+    path = tmp_path / "lying.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
     with pytest.raises(DamagedError):
         map_arrays(path)
 
 
-def test_a_shard_is_hashed_once_however_many_threads_ask(shards, monkeypatch):
+def test_a_shard_is_hashed_once_by_several_threads(shards, monkeypatch):
     hashed = []
-    real = store.fault_of
-    monkeypatch.setattr(store, "fault_of", lambda *of: hashed.append(of[1]["name"]) or real(*of))
+    original = store.fault_of
+    monkeypatch.setattr(store, "fault_of", lambda *a: hashed.append(a[1]["name"]) or original(*a))
     examples = Shards(shards, "train")
     examples.verify_ahead()
     with ThreadPoolExecutor(4) as pool:
@@ -141,7 +141,7 @@ def test_a_shard_is_hashed_once_however_many_threads_ask(shards, monkeypatch):
     assert sorted(hashed) == sorted(path.name for path in shards.glob("train-*"))
 
 
-def test_a_damaged_shard_is_found_by_the_first_example_of_it(shards, tmp_path):
+def test_damage_is_found_when_the_first_example_of_a_shard_is_read(shards, tmp_path):
     folder = tmp_path / "shards"
     shutil.copytree(shards, folder)
     last = sorted(folder.glob("train-*"))[-1]
@@ -154,7 +154,7 @@ def test_a_damaged_shard_is_found_by_the_first_example_of_it(shards, tmp_path):
             examples[len(examples) - 1]
 
 
-def test_a_copy_for_another_process_opens_the_files_itself(shards):
+def test_a_pickled_copy_opens_the_files_itself(shards):
     examples = Shards(shards, "train")
     assert examples[3].ids.tolist() == pickle.loads(pickle.dumps(examples))[3].ids.tolist()
 
@@ -173,17 +173,17 @@ def test_a_forked_process_does_not_wait_for_a_lock_that_was_held_at_the_fork(sha
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[[1, 2]]", '[["a", "b", 1, 2, "x"]]', "7"])
-def test_a_list_of_verified_files_that_cannot_be_read_is_empty(tmp_path, content):
+def test_an_invalid_list_of_verified_files_is_ignored(tmp_path, content):
     (tmp_path / "v.json").write_text(content)
     assert not Verified(tmp_path / "v.json")._stamps
 
 
-def test_verified_files_are_known_until_they_change(tmp_path):
+def test_verified_files_are_remembered_until_they_change(tmp_path):
     file = tmp_path / "a"
     file.write_bytes(b"a")
-    known = Verified()
-    known.add(stamp_of(file, "x"))
-    known.keep(tmp_path / "v.json")
+    verified = Verified()
+    verified.add(stamp_of(file, "x"))
+    verified.keep(tmp_path / "v.json")
     assert stamp_of(file, "x") in Verified(tmp_path / "v.json")
     assert stamp_of(file, "y") not in Verified(tmp_path / "v.json")
     os.utime(file, ns=(1, 1))

@@ -14,9 +14,9 @@ from electrify.tokens.tokenizer import from_vocabulary
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/tokenizer_strings.json").read_text())
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
-# Where the `tokenizers` library differs from the official tokenizer (fidelity sheet in the docs):
-# it knows newer Unicode tables than 11.0, keeps unassigned code points, and lower-cases a Greek
-# final sigma to σ. Everything else must agree, token for token.
+# Known differences between the `tokenizers` library and the official tokenizer (see the fidelity
+# page): its Unicode tables are newer than 11.0, it keeps unassigned code points, and it lower-cases
+# a Greek final sigma to σ. Everything else must be equal, token for token.
 KNOWN_DIFFERENCES = {
     "nonchar\U0010ffffx": "unassigned",
     "ΟΔΥΣΣΕΥΣ Ὀδυσσεύς": "final sigma",
@@ -52,7 +52,7 @@ def _unassigned(character: str) -> bool:
     return unicodedata.category(character) == "Cn"
 
 
-def test_words_of_up_to_200_characters_are_cut_and_literal_specials_are_text():
+def test_words_of_up_to_200_characters_are_tokenized_and_literal_special_tokens_are_text():
     loaded = from_vocabulary([*SPECIAL, "a", "##a", "[", "]", "mask"])
     tokens = lambda text: loaded.backend.encode(text, add_special_tokens=False).tokens  # noqa: E731
     assert tokens("a" * 200) == ["a"] + ["##a"] * 199
@@ -61,7 +61,7 @@ def test_words_of_up_to_200_characters_are_cut_and_literal_specials_are_text():
 
 
 @pytest.mark.parametrize(
-    ("words", "text", "wanted"),
+    ("words", "text", "expected"),
     [
         (["hello"], "Hello", ["hello"]),  # no capitals in the vocabulary: uncased
         (["Hello", "hello"], "Hello", ["Hello"]),
@@ -69,11 +69,11 @@ def test_words_of_up_to_200_characters_are_cut_and_literal_specials_are_text():
         (["résumé"], "Résumé", ["résumé"]),  # accents in the vocabulary: kept
     ],
 )
-def test_casing_and_accents_follow_from_the_vocabulary(tmp_path, words, text, wanted):
+def test_casing_and_accents_are_inferred_from_the_vocabulary(tmp_path, words, text, expected):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*SPECIAL, *words]) + "\n", encoding="utf-8")
     loaded = tokenizer.load_tokenizer(path)
-    assert loaded.backend.encode(text, add_special_tokens=False).tokens == wanted
+    assert loaded.backend.encode(text, add_special_tokens=False).tokens == expected
 
 
 def test_special_ids_come_from_the_tokenizer(tmp_path):
@@ -89,15 +89,15 @@ def test_a_saved_folder_loads_in_transformers_and_round_trips(tmp_path):
     again = tokenizer.load_tokenizer(tmp_path / "t")
     assert again.fingerprint == loaded.fingerprint
     assert again.special == loaded.special
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "t")
-    encoded, ours = theirs("the cat", "a dog"), again.backend.encode("the cat", "a dog")
+    auto = AutoTokenizer.from_pretrained(tmp_path / "t")
+    encoded, ours = auto("the cat", "a dog"), again.backend.encode("the cat", "a dog")
     assert encoded["input_ids"] == ours.ids
     assert encoded["token_type_ids"] == ours.type_ids
-    found = (theirs.mask_token_id, theirs.pad_token_id, len(theirs))
+    found = (auto.mask_token_id, auto.pad_token_id, len(auto))
     assert found == (again.special.mask, again.special.pad, again.vocab_size)
 
 
-def test_roberta_names_are_found(tmp_path):
+def test_roberta_names_of_special_tokens_are_found(tmp_path):
     words = {name: i for i, name in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a"])}
     from tokenizers import models
 
@@ -113,7 +113,7 @@ def test_roberta_names_are_found(tmp_path):
         (b"\xff\xfe\xff", "not a vocabulary"),
     ],
 )
-def test_a_bad_vocabulary_is_refused(tmp_path, content, what):
+def test_an_invalid_vocabulary_is_refused(tmp_path, content, what):
     path = tmp_path / "vocab.txt"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=what):

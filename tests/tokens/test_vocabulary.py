@@ -17,20 +17,20 @@ LINES = [line for document in make_documents(300) for line in document.text.spli
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
-def test_every_kind_loads_in_transformers_and_gives_back_the_text(docs, tmp_path, kind):
+def test_every_kind_loads_in_transformers_and_decodes_its_ids(docs, tmp_path, kind):
     size = 60 if kind == "unigram" else 300
     made = make_tokenizer(MakeTokenizer((docs,), tmp_path / "t", kind, max(100, size)))
     text = "kata loso midi nufu"
     ids = made.backend.encode(text, add_special_tokens=False).ids
     assert made.backend.decode(ids).strip() == text
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "t")
-    assert theirs(text, add_special_tokens=False)["input_ids"] == ids
+    auto = AutoTokenizer.from_pretrained(tmp_path / "t")
+    assert auto(text, add_special_tokens=False)["input_ids"] == ids
     assert tokenizer.load_tokenizer(tmp_path / "t").fingerprint == made.fingerprint
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_training_again_gives_the_same_file(docs, tmp_path, kind, electrify):
-    """In processes of their own: each breaks ties and orders sets by another hash."""
+    """In separate processes, which break ties and order sets by different hashes."""
     for number in "123":
         out = ("--out", tmp_path / number)
         electrify("tokenizer", docs, "--kind", kind, "--vocab-size", 300, *out, fresh=True)
@@ -38,8 +38,8 @@ def test_training_again_gives_the_same_file(docs, tmp_path, kind, electrify):
     assert len(contents) == 1
 
 
-def test_wordpiece_is_what_the_librarys_trainer_makes():
-    """Up to ties, which the library breaks anew in every run: the same pieces, nearly all."""
+def test_wordpiece_matches_the_librarys_trainer():
+    """Nearly all tokens are equal; the library breaks ties differently in every run."""
     ours = train_wordpiece([LINES], 200, 2, lowercase=True, strip_accents=True)
     backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer()
@@ -49,8 +49,8 @@ def test_wordpiece_is_what_the_librarys_trainer_makes():
         vocab_size=200, min_frequency=2, special_tokens=special, show_progress=False
     )
     backend.train_from_iterator(LINES, trainer)
-    theirs = set(backend.get_vocab())
-    assert len(theirs & set(ours.backend.get_vocab())) / len(theirs) > 0.9
+    expected = set(backend.get_vocab())
+    assert len(expected & set(ours.backend.get_vocab())) / len(expected) > 0.9
 
 
 def test_stray_letters_do_not_fill_the_vocabulary():
@@ -75,14 +75,14 @@ def test_cased_and_accents(tmp_path):
     assert tokens == {"plain": ["cafe"], "accents": ["café"], "cased": ["Café"]}
 
 
-def test_losing_accents_is_said(tmp_path, capsys):
+def test_stripping_accents_prints_a_note(tmp_path, capsys):
     docs = write_documents(tmp_path / "docs", [Document("1", "tiếng Việt có dấu " * 50, "x")])
     make_tokenizer(MakeTokenizer((docs,), tmp_path / "t", vocab_size=100))
     assert "--keep-accents" in capsys.readouterr().out
     assert share_with_accents("plain") == 0
 
 
-def test_converting_and_refusing(tmp_path, vocab, docs):
+def test_a_tokenizer_is_converted_and_invalid_settings_are_refused(tmp_path, vocab, docs):
     made = make_tokenizer(MakeTokenizer((), tmp_path / "t", load=str(vocab)))
     assert made.fingerprint == tokenizer.load_tokenizer(vocab).fingerprint
     for settings in (
@@ -96,7 +96,7 @@ def test_converting_and_refusing(tmp_path, vocab, docs):
     assert not (tmp_path / "u").exists()
 
 
-def test_a_large_corpus_is_thinned_evenly(docs, tmp_path, monkeypatch):
+def test_a_large_corpus_is_sampled(docs, tmp_path, monkeypatch):
     seen = []
     from electrify.tokens import vocabulary as module
 

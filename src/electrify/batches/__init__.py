@@ -1,1 +1,1 @@
-"""Shards in, masked batches out: batch k is a pure function of the seed and k."""
+"""Turn shards into masked batches; batch k is a pure function of the seed and k."""

@@ -1,6 +1,6 @@
-"""A masked batch: named fields, as arrays where it is made and as tensors where it is used."""
+"""A masked batch: named fields that are NumPy arrays in the loader and tensors in training."""
 
-# B batch, L length, N masked positions a row
+# B batch, L length, N masked positions per row
 
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -10,7 +10,7 @@ Other = TypeVar("Other")
 
 
 class Totals(NamedTuple):
-    """What the losses of a global batch are divided by, known before any is computed."""
+    """The denominators of the losses of a global batch, known before any loss is computed."""
 
     slots: float
     tokens: float
@@ -22,17 +22,17 @@ class Batch(NamedTuple, Generic[Array]):
     ids_BL: Array
     """The original tokens."""
     masked_BL: Array
-    """What a masked language model sees."""
+    """The tokens with [MASK], the input of a masked language model."""
     attention_BL: Array
     """1 for real tokens, 0 for padding."""
     types_BL: Array
     """0 in the first segment, 1 in the second."""
     positions_BN: Array
-    """The positions to predict; 0 in slots that are not used."""
+    """The positions to predict; 0 in unused slots."""
     weights_BN: Array
-    """1 for slots that are used, 0 for others."""
+    """1 for used slots, 0 for unused ones."""
     uniforms_BN: Array
-    """One uniform number for each slot, to sample by."""
+    """A uniform random number per slot, for sampling."""
 
     def map(self, function: Callable[[Array], Other]) -> "Batch[Other]":
         """Return the batch with a function applied to every field."""
@@ -43,7 +43,7 @@ class Batch(NamedTuple, Generic[Array]):
         return Batch._make(field[start:stop] for field in self)  # type: ignore[index]
 
     def totals(self) -> Totals:
-        """Return what the losses are divided by if this is the whole global batch."""
+        """Return the denominators of the losses if this is the whole global batch."""
         weights_BN: Any = self.weights_BN
         attention_BL: Any = self.attention_BL
         return Totals(float(weights_BN.sum()), float(attention_BL.sum()))

@@ -1,11 +1,11 @@
-"""Batch k of a run: read, padded and masked, as a pure function of the shards, the seed and k.
+"""Read, pad and mask batch k of a run, as a pure function of the shards, the seed and k.
 
-Every process makes the whole global batch, which costs milliseconds, and takes its rows. So
-examples, masks and sampling numbers cannot depend on how many processes, micro-batches or threads
-there are, and the loader's state is one integer: the step.
+Every rank makes the whole global batch, which takes milliseconds, and uses its rows. So examples,
+masks and sampling numbers do not depend on the number of ranks, micro-batches or threads, and the
+state of the loader is one integer: the step.
 """
 
-# B rows of the global batch, L length, N slots a row
+# B rows of the global batch, L length, N slots per row
 
 from collections import deque
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ ArrayBatch = Batch[NDArray[Any]]
 
 
 class Batches:
-    """The batches of a run: `batches[k]`, for any k, epoch after epoch.
+    """The batches of a run: `batches[k]`, for any k, over any number of epochs.
 
-    Its length is that of one epoch, which `DataLoader(batches, batch_size=None)` goes through. The
-    last batch of an epoch may hold the first examples of the next one.
+    Its length is that of one epoch, over which `DataLoader(batches, batch_size=None)` iterates. The
+    last batch of an epoch may contain the first examples of the next one.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Batches:
             raise UserError(
                 f"{examples.folder} has no {examples.split} examples",
                 got="0 examples",
-                fix="prepare more text, or a larger share for this split",
+                fix="prepare more text, or a larger fraction for this split",
             )
         self.examples, self.special, self.masking = examples, tokenizer.special, masking
         self.batch_size, self.seed, self.shuffled = batch_size, seed, shuffled
@@ -65,7 +65,7 @@ class Batches:
         return masked_batch(ids_BL, lengths_B, types_BL, special, self.masking, key, begins_BL)
 
     def _read(self, numbers_B: Ids) -> tuple[Ids, Ids, Ids]:
-        """Ids, lengths and token types of the examples at these places of the run."""
+        """Return the padded ids, lengths and token types of the examples with these numbers."""
         total = len(self.examples)
         in_order_B = numbers_B % total
         chosen_B = examples_at(numbers_B, total, self.seed) if self.shuffled else in_order_B
@@ -90,7 +90,7 @@ def masked_batch(
     key: tuple[int, int],
     begins_BL: Flags | None = None,
 ) -> ArrayBatch:
-    """Mask padded rows; masks and sampling numbers are functions of the key, a seed and a step."""
+    """Mask padded rows; masks and sampling numbers are functions of the key (seed, step)."""
     rows_B = np.arange(len(ids_BL), dtype=np.int64)
     attention_BL = (np.arange(ids_BL.shape[1]) < lengths_B[:, None]).astype(np.int64)
     candidates_BL = ~np.isin(ids_BL, [special.cls, special.sep, special.mask])
@@ -111,7 +111,7 @@ def masked_batch(
 
 
 def begins_word(tokenizer: LoadedTokenizer) -> Flags:
-    """For every id, whether it begins a word: by "##", "▁" or "Ġ", as the vocabulary marks it."""
+    """Return for every id whether it starts a word, according to the marks "##", "▁" or "Ġ"."""
     tokens = sorted(tokenizer.backend.get_vocab().items(), key=lambda item: item[1])
     names = [token for token, _ in tokens]
     if any(name.startswith("##") for name in names):
@@ -122,23 +122,23 @@ def begins_word(tokenizer: LoadedTokenizer) -> Flags:
     raise UserError(
         "whole-word masking needs a tokenizer that marks words",
         got='a vocabulary without "##", "▁" or "Ġ"',
-        fix="set objective.whole_words to false, or take another tokenizer",
+        fix="set objective.whole_words to false, or use another tokenizer",
     )
 
 
 def ahead(
     batches: Batches, steps: range, workers: int, depth: int = 4
 ) -> Iterator[tuple[int, ArrayBatch]]:
-    """The batches of some steps in order, made by threads while earlier ones are used."""
+    """Yield the batches of a range of steps in order, made ahead of time by threads."""
     if workers == 0:
         yield from ((step, batches[step]) for step in steps)
         return
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[tuple[int, Future[ArrayBatch]]] = deque()
+        pending: deque[tuple[int, Future[ArrayBatch]]] = deque()
         for step in steps:
-            waiting.append((step, pool.submit(batches.__getitem__, step)))
-            if len(waiting) > depth:
-                first, future = waiting.popleft()
+            pending.append((step, pool.submit(batches.__getitem__, step)))
+            if len(pending) > depth:
+                first, future = pending.popleft()
                 yield first, future.result()
-        for first, future in waiting:
+        for first, future in pending:
             yield first, future.result()

@@ -1,7 +1,7 @@
-"""The order in which examples are visited: a keyed permutation, so that seeking costs nothing.
+"""The order of the examples: a keyed permutation, so that seeking to any step is free.
 
-Every epoch is a permutation of all examples by a Feistel network; example number k of the run is
-found without the ones before it, however many there are.
+Every epoch is a permutation of all examples by a Feistel network, which computes example number k
+of the run without those before it.
 """
 
 import numpy as np
@@ -13,25 +13,25 @@ FEISTEL_ROUNDS = 6
 
 
 def examples_at(numbers: NDArray[np.int64], total: int, seed: int) -> NDArray[np.int64]:
-    """Which examples come at these places of the run, of `total` examples, epoch after epoch."""
+    """Return the indices of the examples at these positions of the run, over all epochs."""
     if total < 1:
-        raise ValueError(f"no order of {total} examples")
+        raise ValueError(f"cannot order {total} examples")
     chosen = np.empty_like(numbers)
     epochs = numbers // total
     for epoch in np.unique(epochs):
-        mine = epochs == epoch
-        chosen[mine] = permuted(numbers[mine] % total, total, seed, int(epoch))
+        in_epoch = epochs == epoch
+        chosen[in_epoch] = permuted(numbers[in_epoch] % total, total, seed, int(epoch))
     return chosen
 
 
-def permuted(places: NDArray[np.int64], total: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The image of some places under the epoch's permutation of 0 … total - 1."""
+def permuted(positions: NDArray[np.int64], total: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Apply an epoch's permutation of 0 … total - 1 to some positions."""
     half = max(1, (max(1, total - 1).bit_length() + 1) // 2)
     keys = [key_of(seed, f"order {round_}", epoch) for round_ in range(FEISTEL_ROUNDS)]
-    values = places.astype(np.uint64)
+    values = positions.astype(np.uint64)
     outside = np.ones(len(values), dtype=bool)
-    # The network permutes the next power of four; walking on from what is too large stays a
-    # permutation of the rest, and takes fewer than four steps on average.
+    # The network permutes the next power of four. Applying it again to values that are too large
+    # (cycle walking) keeps it a permutation, and takes fewer than four rounds on average.
     while outside.any():
         values[outside] = _network(values[outside], half, keys)
         outside = values >= np.uint64(total)

@@ -1,13 +1,13 @@
-"""A folder that is made part by part, can be continued after a kill, and is whole or not there.
+"""A folder that is built part by part, can be resumed after a kill, and is complete or unfinished.
 
-OUT/manifest.json      written last: without it the folder is not finished
-OUT/*                  finished parts, each committed by itself
+OUT/manifest.json      written last; without it the folder is not finished
+OUT/*                  finished parts, each committed separately
 OUT/.parts/            while it is being built: the settings, and one record per finished part
 """
 
 import platform
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -29,14 +29,15 @@ from electrify.storage.folder import Claim, refuse_other
 _Part = TypeVar("_Part")
 Record = dict[str, Any]
 MakePart = Callable[[_Part, int, Path], Record]
-"""Makes part number i in a folder and returns its record, whose "files" are what it wrote."""
+"""Makes part number i in a folder and returns its record, whose "files" are those it wrote."""
 
 
 class Build:
-    """A folder under construction; `identity` is all that decides its bytes: settings, inputs.
+    """A folder under construction; `identity` is everything that decides its bytes.
 
-    `later` has fields of the identity that older folders lack, and what began with each. `folders`
-    are those below `out` that hold parts. Other processes are kept out until the `with` block ends.
+    `later` maps fields of the identity that older folders lack to the change that added each.
+    `folders` are the subfolders of `out` that hold parts. The folder is locked until the `with`
+    block ends.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Build:
         if manifest.exists():
             self._refuse_other(checked_manifest(manifest)["identity"], self.identity, "was made")
             self.finished = True
-            shutil.rmtree(self.staging, ignore_errors=True)  # of a run killed after its last commit
+            shutil.rmtree(self.staging, ignore_errors=True)  # if killed after the last commit
             return
         self._claim = Claim(
             self.out,
@@ -89,27 +90,26 @@ class Build:
         refuse_other(self.out, before, now, others, was, later=self.later)
 
     def save_settings(self, toml: str) -> None:
-        """Keep the resolved settings beside what they made."""
+        """Write the resolved settings to settings.toml."""
         with committed(self.out / "settings.toml") as temporary:
             temporary.write_text(toml, encoding="utf-8", errors="replace")
 
     def make(
         self, stage: str, parts: Iterable[_Part], work: MakePart[_Part], pool: Executor, ahead: int
     ) -> Generator[Record]:
-        """The records of all parts in order; what an earlier run finished is not made again."""
-        job = partial(_make, work, self.out, self.staging / stage)
-        (self.staging / stage).mkdir(exist_ok=True)
-        yield from in_order(job, self._numbered(stage, parts), pool, ahead)
-
-    def _numbered(self, stage: str, parts: Iterable[_Part]) -> Iterator[tuple[int, _Part | None]]:
-        for index, part in enumerate(parts):
-            done = _finished(self.out, self.staging / stage, index)
-            yield index, None if done else part  # a finished part's bytes need not travel
+        """Yield the records of all parts in order; parts that are already finished are skipped."""
+        records = self.staging / stage
+        records.mkdir(exist_ok=True)
+        numbered = (  # finished parts are not sent to workers
+            (index, None if _finished(self.out, records, index) else part)
+            for index, part in enumerate(parts)
+        )
+        yield from in_order(partial(_make, work, self.out, records), numbered, pool, ahead)
 
     def withdraw(self) -> None:
-        """Leave no trace if nothing was made yet: a corrected command can then use the folder.
+        """Clean the folder up if nothing was made yet, so that a corrected command can use it.
 
-        Any file of a stage counts: a record, but also the checkpoint of a run that is not finished.
+        Any file of a stage counts: a record, or the checkpoint of an unfinished run.
         """
         if not any(path.is_file() for path in self.staging.glob("*/**/*")):
             (self.out / "settings.toml").unlink(missing_ok=True)
@@ -117,7 +117,7 @@ class Build:
         self._release()
 
     def finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Commit the manifest, which makes the folder whole, and clear the traces of the work."""
+        """Commit the manifest, which completes the folder, and remove the staging folder."""
         manifest = {
             "kind": self.kind,
             "made_with": versions(),
@@ -136,7 +136,7 @@ class Build:
 
 
 def versions() -> dict[str, str]:
-    """What may decide bytes beside settings and inputs: parts of two versions are never mixed."""
+    """Return the package versions that may decide bytes; parts of two versions are never mixed."""
     found = {"electrify": __version__, "python": platform.python_version()}
     for package in ("numpy", "pyarrow", "safetensors", "tokenizers", "ftfy"):
         with suppress(PackageNotFoundError):
@@ -171,7 +171,7 @@ def _record_path(records: Path, index: int) -> Path:
 
 
 def committed_file(out: Path, name: str, write: Callable[[Path], object]) -> dict[str, Any]:
-    """Commit one file of a part; returns its entry for the record and the manifest."""
+    """Commit one file of a part and return its entry for the record and the manifest."""
     with committed(out / name) as temporary:
         write(temporary)
         size, digest = temporary.stat().st_size, sha256_of(temporary)

@@ -1,4 +1,4 @@
-"""A file is committed or it is not there: temporary name, fsync, rename, fsync of the folder."""
+"""Commit files atomically: temporary name, fsync, rename, fsync of the folder. Check manifests."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from electrify.errors import DamagedError, UserError
 
 @contextmanager
 def committed(path: Path) -> Iterator[Path]:
-    """Write to the path this gives; it becomes `path` only when the block ends without an error."""
+    """Yield a temporary path, which becomes `path` only if the block ends without an error."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -29,19 +29,19 @@ def committed(path: Path) -> Iterator[Path]:
 
 
 def left_over(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Return temporary files of `committed` for names below a folder, which may be patterns."""
+    """Return the temporary files of `committed` for names or patterns of names below a folder."""
     found = []
     for name in names:
         parent, slash, last = name.rpartition("/")
         for path in folder.glob(f"{parent}{slash}.{last}.*.tmp"):
-            before, _, process = path.stem.rpartition(".")
-            if process.isdigit() and fnmatchcase(before, f".{last}"):
+            stem, _, process = path.stem.rpartition(".")
+            if process.isdigit() and fnmatchcase(stem, f".{last}"):
                 found.append(path)
     return found
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make renames in a folder last."""
+    """Flush the renames in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -56,7 +56,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def defined(value: Any) -> Any:
-    """A value as JSON can have it: what is no number, or endless, is null.
+    """Return a value as JSON can represent it: NaN and infinity become null.
 
     >>> defined({"loss": float("nan"), "bounds": (0.5, float("inf"))})
     {'loss': None, 'bounds': [0.5, None]}
@@ -69,14 +69,14 @@ def defined(value: Any) -> Any:
 
 
 def json_bytes(content: Any) -> bytes:
-    """JSON for people to read; the same content always gives the same bytes."""
+    """Return readable JSON; the same content always gives the same bytes."""
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    # a file name may hold bytes that are no characters; as \udcXX, JSON can hold them, too
+    # File names may contain bytes that are not valid UTF-8; JSON stores them as \udcXX.
     return text.encode("utf-8", errors="backslashreplace")
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file that we wrote."""
+    """Return the content of a JSON file that electrify wrote."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -84,34 +84,34 @@ def read_json(path: Path) -> Any:
 
 
 def damaged(path: Path, got: str) -> DamagedError:
-    """The error for a file that is not as we wrote it."""
+    """Return the error for a file that is not as electrify wrote it."""
     return DamagedError(
         f"{path} is damaged", got=got, fix="build the folder again, or restore the file"
     )
 
 
-MOST = 1 << 48  # of anything that is counted: sums of such numbers still fit 64 bits
+MOST = 1 << 48  # upper limit of every count, so that sums of counts still fit in 64 bits
 
 
 class Expected(NamedTuple):
-    """What a value in a manifest must be."""
+    """The type that a value in a manifest must have."""
 
-    words: str
+    description: str
     fits: Callable[[Any], bool]
 
 
 TEXT = Expected("a string", lambda value: isinstance(value, str))
 TABLE = Expected("an object", lambda value: isinstance(value, dict))
 LIST = Expected("a list", lambda value: isinstance(value, list))
-NATURAL = Expected("a whole number from 0", lambda value: type(value) is int and 0 <= value < MOST)
+NATURAL = Expected("an integer >= 0", lambda value: type(value) is int and 0 <= value < MOST)
 NATURALS = Expected(
-    "a list of whole numbers from 0",
+    "a list of integers >= 0",
     lambda value: isinstance(value, list) and all(map(NATURAL.fits, value)),
 )
-# Text that several examples share makes what was dropped negative.
-NUMBER = Expected("a whole number", lambda value: type(value) is int and abs(value) < MOST)
+# The number of dropped tokens is negative if several examples share text.
+NUMBER = Expected("an integer", lambda value: type(value) is int and abs(value) < MOST)
 PARTS = Expected(
-    "documents and their shares for validation and test",
+    "documents and their fractions for validation and test",
     lambda value: (
         value is None
         or (
@@ -148,14 +148,14 @@ _OF_KIND: dict[str, dict[str, Expected]] = {
 
 
 def checked_json(path: Path, kinds: Mapping[str, Expected]) -> dict[str, Any]:
-    """The content of a JSON file that we wrote, whose values are of some kinds."""
+    """Return the content of a JSON file after checking the types of some of its values."""
     content: dict[str, Any] = read_json(path)
     _check(path, content, kinds)
     return content
 
 
 def checked_manifest(path: Path) -> dict[str, Any]:
-    """A manifest that has what all of its kind have, and names no file outside its folder."""
+    """Return a manifest after checking its fields, and that its files are inside its folder."""
     manifest: dict[str, Any] = read_json(path)
     _check(path, manifest, _MANIFEST)
     _check(path, manifest, _OF_KIND.get(manifest["kind"], {}))
@@ -170,57 +170,51 @@ def checked_manifest(path: Path) -> dict[str, Any]:
 
 
 def _check(path: Path, content: Any, kinds: Mapping[str, Expected]) -> None:
-    """Check the values under dotted names; a table comes before what is inside it."""
+    """Check the values under dotted names; a table must precede the values inside it."""
     if not isinstance(content, dict):
-        raise damaged(path, f"{type(content).__name__} where an object should be")
+        raise damaged(path, f"{type(content).__name__} instead of an object")
     for name, kind in kinds.items():
         *tables, key = name.split(".")
         inner = content
         for table in tables:
             inner = inner[table]
         if not kind.fits(inner.get(key)):
-            raise damaged(path, f"{name}: {inner.get(key)!r:.100}, which is not {kind.words}")
+            got = f"{name}: {inner.get(key)!r:.100}, which is not {kind.description}"
+            raise damaged(path, got)
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
-    """The manifest of a finished folder of a kind ("documents", "shards")."""
+    """Return the manifest of a finished folder of a kind ("documents", "shards")."""
     path = folder / "manifest.json"
     if not folder.is_dir():
         got = "a file" if folder.exists() else f"{folder}"
         raise UserError(f"no such folder: {folder}", got=got, fix=f"give a folder of {kind}")
     if not path.exists():
-        unfinished = (folder / ".parts").exists()
-        raise UserError(
-            f"{folder} holds no finished {kind}",
-            got="a folder that was not finished"
-            if unfinished
-            else "a folder without manifest.json",
-            fix="run the command that makes it again: it goes on where it stopped"
-            if unfinished
-            else f"give a folder of {kind} that electrify made",
-        )
+        got, fix = "a folder without manifest.json", f"give a folder of {kind} that electrify made"
+        if (folder / ".parts").exists():
+            got, fix = "an unfinished folder", "run the command that makes it again to resume"
+        raise UserError(f"{folder} does not contain finished {kind}", got=got, fix=fix)
     manifest = checked_manifest(path)
-    if manifest["kind"] != kind:
-        raise UserError(
-            f"{folder} does not hold {kind}", got=manifest["kind"], fix=f"give a folder of {kind}"
-        )
+    if (got := manifest["kind"]) != kind:
+        fix = f"give a folder of {kind}"
+        raise UserError(f"{folder} does not contain {kind}", got=got, fix=fix)
     return manifest
 
 
 def verify(folder: Path, manifest: dict[str, Any]) -> list[str]:
-    """What is wrong with the files a manifest lists: one line per fault, none if all is well."""
+    """Return one line per file of a manifest that is missing or differs from what was written."""
     faults = ((entry["name"], fault_of(folder, entry)) for entry in manifest["files"])
     return [f"{name}: {fault}" for name, fault in faults if fault]
 
 
 def fault_of(folder: Path, entry: Mapping[str, Any]) -> str:
-    """How a file differs from its entry in a manifest; empty if it does not."""
+    """Return how a file differs from its entry in a manifest; empty if it does not."""
     path = folder / entry["name"]
     if not path.is_file():
         return "missing"
@@ -231,40 +225,40 @@ def fault_of(folder: Path, entry: Mapping[str, Any]) -> str:
     return ""
 
 
-def differences(there: Any, here: Any, free: Collection[str] = ()) -> str:
-    """In words, the first few values in which two identities differ; empty if in none.
+def differences(first: Any, second: Any, free: Collection[str] = (), form: str = "{} vs {}") -> str:
+    """Describe the first three values that differ between two identities; empty if none does.
 
-    Fields called as in `free` may differ.
+    Fields whose names are in `free` may differ.
 
     >>> differences({"run": {"seed": 1, "log": 5}}, {"run": {"seed": 2, "log": 7}}, free={"log"})
-    'run.seed: 1 there, 2 here'
+    'run.seed: 1 vs 2'
     """
-    old, new = flat(there), flat(here)
+    old, new = flat(first), flat(second)
     names = [
         name
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name) and name.rpartition(".")[2] not in free
     ]
-    return "; ".join(f"{n}: {old.get(n)} there, {new.get(n)} here" for n in names[:3])
+    return "; ".join(f"{n}: {form.format(old.get(n), new.get(n))}" for n in names[:3])
 
 
-def made_before(there: Any, here: Any, later: Mapping[str, str], free: Collection[str] = ()) -> str:
-    """Return what an identity was made before, if it lacks a later field and is else the same.
+def made_before(old: Any, new: Any, later: Mapping[str, str], free: Collection[str] = ()) -> str:
+    """Return the change that an identity predates, if it lacks that field and is otherwise equal.
 
-    `later` has fields by their names, and what began with each.
+    `later` maps the names of fields to the change that added each.
 
     >>> made_before({"seed": 1}, {"seed": 1, "mask": "spans"}, {"mask": "spans were masked"})
     'spans were masked'
     """
-    for field, since in later.items():
-        had, has = (any(n.rpartition(".")[2] == field for n in flat(t)) for t in (there, here))
-        if has and not had and not differences(there, here, {*free, field}):
-            return since
+    for field, change in later.items():
+        had, has = (any(n.rpartition(".")[2] == field for n in flat(t)) for t in (old, new))
+        if has and not had and not differences(old, new, {*free, field}):
+            return change
     return ""
 
 
 def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """The values of nested tables by their dotted names.
+    """Return the values of nested tables by their dotted names.
 
     >>> flat({"run": {"seed": 1, "steps": 5}})
     {'run.seed': 1, 'run.steps': 5}

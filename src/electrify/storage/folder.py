@@ -1,11 +1,11 @@
-"""The one protocol of folders that commands make, whatever they hold.
+"""The protocol shared by all folders that commands make.
 
-1. `Claim`: the folder holds nothing else, one process works in it, half-written files go.
-2. The identity, which is all that decides the content, is written before anything else; where it is
-   there already, `refuse_other` compares it with that of the command, which then resumes.
-3. What makes the folder complete (manifest, result) is committed last.
+1. `Claim` checks that the folder holds nothing else, locks it and removes half-written files.
+2. The identity, which is everything that decides the content, is written first. If it exists
+   already, `refuse_other` compares it with that of the command, which then resumes.
+3. The file that makes the folder complete (manifest, result) is committed last.
 
-A command that is refused leaves the folder as it was: complete, resumable or absent.
+A refused command leaves the folder as it was: complete, resumable or absent.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,11 +19,11 @@ from electrify.storage.lock import hold
 
 
 class Claim:
-    """A folder in which this process alone works, until the claim is closed.
+    """A folder that only this process may work in until the claim is closed.
 
-    `identity` is the file below the folder that is written first. Before it is there, the folder
-    may hold nothing but the lock and what is called as in `early`. `written` are the names, or
-    patterns of names, of files that are committed: of these, half-written ones are removed.
+    `identity` is the file below the folder that is written first. Until it exists, the folder may
+    contain nothing but the lock and the names in `early`. `written` are the names, or patterns of
+    names, of committed files; half-written ones are removed.
     """
 
     def __init__(
@@ -38,40 +38,40 @@ class Claim:
     ) -> None:
         self._identity, self._lock_path = folder / identity, folder / lock
         if folder.exists() and not folder.is_dir():
-            raise UserError(f"{folder} is a file", got=f"{folder}", fix="give --out a folder")
+            raise UserError(f"{folder} is a file", got=f"{folder}", fix="use a folder for --out")
         known = {*early, Path(lock).parts[0]}
         known |= {path.relative_to(folder).parts[0] for path in left_over(folder, [identity])}
         found = sorted({path.name for path in folder.iterdir()} - known) if folder.is_dir() else []
         if found and not self._identity.exists():
             raise UserError(
-                f"{folder} holds {strange}",
+                f"{folder} contains {strange}",
                 got=", ".join(found[:5]),
-                fix="give --out a new or empty folder; nothing was touched",
+                fix="use a new or empty folder for --out; nothing was touched",
             )
-        inside = self._lock_path.parent
-        self._made = [one for one in (inside, *inside.parents) if not one.exists()]
+        parent = self._lock_path.parent
+        self._created = [path for path in (parent, *parent.parents) if not path.exists()]
         try:
-            inside.mkdir(parents=True, exist_ok=True)
+            parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
-                f"{folder} cannot be made",
+                f"{folder} cannot be created",
                 got=f"{error}",
-                fix="give --out a folder that can be made",
+                fix="use a folder for --out that can be created",
             ) from error
         self._lock = hold(self._lock_path, doing)
         try:
-            for leftover in left_over(folder, written):  # of a process killed while it wrote
+            for leftover in left_over(folder, written):  # of a process killed while writing
                 leftover.unlink(missing_ok=True)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let others in; without an identity, also remove what the claim made."""
-        with self._lock, suppress(OSError):  # it holds something else
+        """Release the folder; if it has no identity yet, remove what the claim created."""
+        with self._lock, suppress(OSError):  # a folder that is not empty stays
             if not self._identity.exists():
                 self._lock_path.unlink(missing_ok=True)
-                for folder in filter(Path.exists, self._made):  # innermost first
+                for folder in filter(Path.exists, self._created):  # innermost first
                     folder.rmdir()
 
     def __enter__(self) -> Self:
@@ -93,20 +93,19 @@ def refuse_other(
 ) -> None:
     """Raise an error unless a folder has the identity that a command would give it.
 
-    `others` says what may be different; fields called as in `free` may differ. `later` has fields
-    that older folders lack, and what began with each; fields as in `free_later` go with those.
+    `others` describes what differs; fields named in `free` may differ. `later` maps fields that
+    older folders lack to the change that added each; fields in `free_later` changed with them.
 
     >>> refuse_other(Path("run"), {"seed": 1}, {"seed": 2}, others="other settings")
     Traceback (most recent call last):
     electrify.errors.UserError: run was made with other settings
-      got: seed: 1 there, 2 here
+      got: seed: the folder has 1, the command says 2
       fix: use the same ones, or another --out; nothing was touched
     """
-    differing = differences(before, now, free)
-    if not differing:
+    got = differences(before, now, free, form="the folder has {}, the command says {}")
+    if not got:
         return
-    if since := made_before(before, now, later or {}, {*free, *free_later}):
-        fix = "use another --out; nothing was touched"
-        raise UserError(f"{folder} {was} before {since}", got=differing, fix=fix)
-    fix = "use the same ones, or another --out; nothing was touched"
-    raise UserError(f"{folder} {was} with {others}", got=differing, fix=fix)
+    what, fix = f"with {others}", "use the same ones, or another --out"
+    if change := made_before(before, now, later or {}, {*free, *free_later}):
+        what, fix = f"before {change}", "use another --out"
+    raise UserError(f"{folder} {was} {what}", got=got, fix=f"{fix}; nothing was touched")

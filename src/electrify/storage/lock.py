@@ -1,4 +1,4 @@
-"""One process at a time works in a folder."""
+"""Lock a folder so that one process at a time works in it."""
 
 import errno
 import fcntl
@@ -12,21 +12,21 @@ from typing import IO
 
 from electrify.errors import UserError
 
-# What flock fails with where the file system has no locks: Lustre without -o flock, some NFS.
+# Errors of flock on file systems without locks: Lustre without -o flock, some NFS.
 WITHOUT_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
 
 
 def hold(path: Path, what: str) -> IO[bytes]:
-    """Take the lock, or say who has it. Hold on to what this returns; closing it lets go.
+    """Take a lock, or raise an error that names its holder; closing the returned file releases it.
 
-    The kernel frees it when the process dies, so a stale lock cannot stay. A holder may remove the
-    file, so a lock counts only if its file is still there. Where the file system has no locks,
-    there is a warning instead.
+    The kernel releases the lock when the process dies, so there are no stale locks. A holder may
+    remove the file, so a lock is valid only if its file still exists. On file systems without
+    locks, this prints a warning instead.
     """
     while True:
         try:
-            file = path.open("ab+", buffering=0)  # nothing to write, and fail, again when it closes
-        except FileNotFoundError as error:  # a holder that got nowhere removes its empty folder
+            file = path.open("ab+", buffering=0)  # unbuffered, so that closing it cannot fail
+        except FileNotFoundError as error:  # a holder that made nothing removes its empty folder
             raise UserError(
                 f"another process is {what}",
                 got=f"it has just removed {path.parent}",
@@ -39,7 +39,7 @@ def hold(path: Path, what: str) -> IO[bytes]:
             holder = file.read(200).decode(errors="replace") or "its lock is held"
             file.close()
             raise UserError(
-                f"another process is {what}", got=holder, fix="wait for it, or give another --out"
+                f"another process is {what}", got=holder, fix="wait for it, or use another --out"
             ) from error
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
@@ -57,7 +57,7 @@ def hold(path: Path, what: str) -> IO[bytes]:
 
 @cache
 def _warn(why: str) -> None:
-    """Once: a command may take many locks."""
+    """Print a warning, only once because a command may take many locks."""
     print(
         f"warning: this file system cannot lock files ({why}); make sure that no other process "
         "uses the same --out",

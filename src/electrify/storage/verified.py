@@ -1,4 +1,4 @@
-"""Which files were verified already, so that resuming a run does not hash its shards again."""
+"""Remember which files were verified, so that resuming a run does not hash its shards again."""
 
 import os
 from contextlib import suppress
@@ -24,7 +24,7 @@ class Verified:
         return stamp in self._stamps
 
     def add(self, stamp: Stamp) -> None:
-        """Remember a file by the stamp that it had before it was read."""
+        """Add the stamp that a verified file had before it was read."""
         self._stamps.add(stamp)
 
     def keep(self, path: Path) -> None:
@@ -33,14 +33,14 @@ class Verified:
         self.save()
 
     def save(self) -> None:
-        """Write the stamps, if they are to be kept."""
-        with self._saving, suppress(OSError):  # a full disk costs time at the next start, no more
+        """Write the stamps if `keep` was called."""
+        with self._saving, suppress(OSError):  # without the file, the next start only takes longer
             if self._path:
                 write_json(self._path, sorted(self._stamps.copy()))
 
 
 def stamp_of(path: Path, sha256: str) -> Stamp:
-    """What identifies a file as it is now; writing to the file changes it."""
+    """Return a stamp that identifies a file as it is now; writing to the file changes it."""
     stat = path.stat()
     return os.path.realpath(path), sha256, stat.st_size, stat.st_mtime_ns, stat.st_ino
 
@@ -48,5 +48,5 @@ def stamp_of(path: Path, sha256: str) -> Stamp:
 def _read(path: Path) -> set[Stamp]:
     try:
         return {(str(p), str(h), int(s), int(t), int(i)) for p, h, s, t, i in read_json(path)}
-    except (OSError, DamagedError, TypeError, ValueError):  # then all is verified again
+    except (OSError, DamagedError, TypeError, ValueError):  # then everything is verified again
         return set()

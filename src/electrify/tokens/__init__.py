@@ -1,1 +1,1 @@
-"""Documents in, verified token shards out."""
+"""Turn documents into verified token shards."""

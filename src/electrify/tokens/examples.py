@@ -1,11 +1,11 @@
-"""Lines of token ids to training examples: three layouts, all pure functions of their arguments.
+"""Build training examples from lines of token ids, in three layouts, by pure functions.
 
     electra   [CLS] A [SEP] B [SEP], the official two-segment builder
     pairs     [CLS] a [SEP] b [SEP], two lines of a document of half the length each
     packed    [CLS] a [SEP] [CLS] b [SEP] …, documents one after another until the example is full
 
-With overflow "carry" no token is lost: what does not fit begins the next example. With "drop" the
-electra layout does what google-research/electra build_pretraining_dataset.py does, draw by draw.
+With overflow "carry" no token is lost: tokens that do not fit start the next example. With "drop"
+the electra layout reproduces google-research/electra build_pretraining_dataset.py draw by draw.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,58 +19,58 @@ NOTES = {
     "packed": "layout packed: attention crosses the documents of an example, and every document "
     "after the first has segment 1",
 }
-"""What a user should know about a layout."""
+"""Notes for the user on layouts."""
 
-ONE_SEGMENT = 0.1  # share of examples with all text in the first segment
-SHORT_TARGET = 0.05  # share of examples that aim at a random shorter length
+ONE_SEGMENT = 0.1  # fraction of examples with all text in the first segment
+SHORT_TARGET = 0.05  # fraction of examples with a random shorter target length
 SHORTEST_TARGET = 5
-NO_BUDGET = 100_000  # officially: so large that everything goes to the first segment
-SHORTEST_PIECE = 8  # packed: a document is not begun in fewer free places than this
+NO_BUDGET = 100_000  # as in the official code: so large that everything is in the first segment
+SHORTEST_CHUNK = 8  # packed: a document does not start in fewer free positions than this
 
 
 class Example(NamedTuple):
-    """Token ids with special tokens, and where each segment after the first begins."""
+    """Token ids with special tokens, and the start of each segment after the first."""
 
     ids: list[int]
     starts: list[int]
 
 
 class ExampleFrame(NamedTuple):
-    """The special ids that frame an example."""
+    """The ids of the special tokens around the text of an example."""
 
     cls: int
     sep: int
 
     def segments(self, first: list[int], second: list[int]) -> Example:
-        """One text with one or two segments."""
+        """Return an example of one or two segments."""
         ids = [self.cls, *first, self.sep]
         if not second:
             return Example(ids, [])
         return Example([*ids, *second, self.sep], [len(ids)])
 
-    def documents(self, pieces: Iterable[list[int]]) -> Example:
-        """Several texts, each whole in itself."""
+    def documents(self, chunks: Iterable[list[int]]) -> Example:
+        """Return an example of several texts, each with its own special tokens."""
         ids: list[int] = []
         starts: list[int] = []
-        for piece in pieces:
+        for chunk in chunks:
             starts.append(len(ids))
-            ids += [self.cls, *piece, self.sep]
+            ids += [self.cls, *chunk, self.sep]
         return Example(ids, starts[1:])
 
 
 class ElectraBuilder:
-    """The official builder: one per document or, for parity, one for all with one `rng`."""
+    """The official builder: one per document or, for parity, one for all documents."""
 
     def __init__(self, length: int, rng: Random, frame: ExampleFrame, overflow: Overflow) -> None:
         self.length, self.rng, self.frame = length, rng, frame
         self.carry = overflow == "carry"
         self.target = length
         self._lines: list[list[int]] = []
-        self._start = 0  # where the first of them is still unused
+        self._start = 0  # the first unused token of the first line
         self._size = 0
 
     def document(self, lines: Iterable[list[int]]) -> Iterator[Example]:
-        """The examples of one document; none spans two."""
+        """Yield the examples of one document; no example spans two documents."""
         for line in lines:
             self._lines.append(line)
             self._size += len(line)
@@ -81,20 +81,20 @@ class ElectraBuilder:
         self._lines = []
 
     def draw_target(self) -> None:
-        """Aim at the full length, or now and then at a random shorter one."""
+        """Set the target to the full length or, sometimes, to a random shorter one."""
         short = self.rng.random() < SHORT_TARGET
         self.target = self.rng.randint(SHORTEST_TARGET, self.length) if short else self.length
 
     def _example(self) -> Example:
         single = self.rng.random() < ONE_SEGMENT
-        # Three places are for special tokens: [CLS] A [SEP] B [SEP].
+        # Three positions are for special tokens: [CLS] A [SEP] B [SEP].
         budget = NO_BUDGET if single else (self.target - 3) // 2
         first, second = _Segment(self.length), _Segment(self.length)
         for number, line in enumerate(self._lines):
             start = 0 if number else self._start
             size = len(line) - start
-            # Officially a short line may join the first segment after the second has begun. Where
-            # the rest is carried on the text must keep its order.
+            # In the official code a short line may join the first segment after the second has
+            # started. With "carry" the text must keep its order.
             in_order = not (self.carry and second.size)
             if in_order and (
                 not first.size
@@ -105,13 +105,13 @@ class ElectraBuilder:
             else:
                 second.add(line, start)
         kept = first.ids[: self.length - 2]
-        rest = second.ids[: max(0, self.length - len(kept) - 3)]  # of the length, not of the target
-        self._forget(len(kept) + len(rest) if self.carry else self._size)
+        rest = second.ids[: max(0, self.length - len(kept) - 3)]  # the length, not the target
+        self._discard(len(kept) + len(rest) if self.carry else self._size)
         self.draw_target()
         return self.frame.segments(kept, rest)
 
-    def _forget(self, count: int) -> None:
-        """Drop the first `count` tokens of what waits to be used."""
+    def _discard(self, count: int) -> None:
+        """Remove the first `count` pending tokens."""
         self._size -= count
         self._start += count
         while self._lines and self._start >= len(self._lines[0]):
@@ -121,24 +121,24 @@ class ElectraBuilder:
 
 
 class _Segment:
-    """A segment under construction: its full size, and as many of its ids as can be used."""
+    """A segment under construction: its full size, and its first `max_ids` ids."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_ids: int) -> None:
         self.ids: list[int] = []
-        self.size, self.most = 0, most
+        self.size, self.max_ids = 0, max_ids
 
     def add(self, line: list[int], start: int) -> None:
-        self.ids += line[start : start + self.most - len(self.ids)]
+        self.ids += line[start : start + self.max_ids - len(self.ids)]
         self.size += len(line) - start
 
 
 def electra(
     lines: Iterable[list[int]], length: int, rng: Random, frame: ExampleFrame, overflow: Overflow
 ) -> Iterator[Example]:
-    """The examples of one document, with randomness of its own.
+    """Yield the examples of one document, with its own random numbers.
 
-    The official target length lives on from one document to the next; drawing it anew has the same
-    distribution and makes a document's examples independent of the documents before it.
+    The official code carries the target length over from one document to the next. Drawing it again
+    has the same distribution and makes a document's examples independent of other documents.
     """
     builder = ElectraBuilder(length, rng, frame, overflow)
     builder.draw_target()
@@ -148,10 +148,10 @@ def electra(
 def line_pairs(
     lines: Iterable[list[int]], length: int, rng: Random, frame: ExampleFrame, overflow: Overflow
 ) -> Iterator[Example]:
-    """Random pairs of the document's lines, each cut to half the length with its special tokens.
+    """Yield random pairs of a document's lines, each cut to half the length with special tokens.
 
-    After shoarora/lmtuners tokenize_and_cache_data.py, which drops the rest of a long line and the
-    odd line out; with "carry" both are kept.
+    Follows shoarora/lmtuners tokenize_and_cache_data.py, which drops the rest of a long line and
+    the last of an odd number of lines; "carry" keeps both.
     """
     half = length // 2 - 2
     halves: list[list[int]] = []
@@ -168,24 +168,24 @@ def line_pairs(
 def packed(
     documents: Iterable[Iterable[list[int]]], length: int, frame: ExampleFrame
 ) -> Iterator[Example]:
-    """Documents one after another in full examples; a document goes on in the next one."""
-    pieces: list[list[int]] = []
+    """Yield full examples of consecutive documents; a document may continue in the next example."""
+    chunks: list[list[int]] = []
     free = length
     for document in documents:
         text = [token for line in document for token in line]
-        place = 0
-        while place < len(text):
-            if pieces and free - 2 < min(SHORTEST_PIECE, len(text) - place):
-                yield frame.documents(pieces)
-                pieces, free = [], length
-            pieces.append(text[place : place + free - 2])
-            place += len(pieces[-1])
-            free -= len(pieces[-1]) + 2
-    if pieces:
-        yield frame.documents(pieces)
+        start = 0
+        while start < len(text):
+            if chunks and free - 2 < min(SHORTEST_CHUNK, len(text) - start):
+                yield frame.documents(chunks)
+                chunks, free = [], length
+            chunks.append(text[start : start + free - 2])
+            start += len(chunks[-1])
+            free -= len(chunks[-1]) + 2
+    if chunks:
+        yield frame.documents(chunks)
 
 
 def notes(manifest: Mapping[str, Any]) -> list[str]:
-    """What a user should know about the examples of a folder of shards."""
+    """Return notes for the user on the examples of a folder of shards."""
     layout = manifest.get("identity", {}).get("settings", {}).get("layout")
     return [f"note: {NOTES[layout]}"] if layout in NOTES else []

@@ -1,4 +1,4 @@
-"""Documents to token shards: `electrify prepare`."""
+"""Turn documents into token shards: `electrify prepare`."""
 
 import gc
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ from electrify.tokens.examples import Example, ExampleFrame, Layout, Overflow
 from electrify.tokens.splits import (
     SPLITS,
     Splits,
+    hash_text,
     may_be_too_few,
-    number_of,
     splits_for,
 )
 
-ROW_GROUPS_PER_SHARD = 4  # of 4 million characters each: shards of a few million tokens
+ROW_GROUPS_PER_SHARD = 4  # of 4 million characters each, so a shard has a few million tokens
 SHORTEST_LENGTH = 8
 LONGEST_LENGTH = 65_535
 COUNTED = ("documents", "examples", "tokens", "text_tokens", "dropped_tokens", "unknown_tokens")
@@ -46,31 +46,32 @@ class Prepare(config.AcceptsTextPaths):
     """Turn documents into token shards for training."""
 
     docs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DOCS…")]
-    """Folders of documents that `electrify corpus` made."""
+    """Folders of documents made by `electrify corpus`."""
     tokenizer: str
-    """A tokenizer folder, a vocab.txt or a Hub name."""
+    """A tokenizer folder, a vocab.txt or a model name on the Hugging Face Hub."""
     out: Path
-    """The folder to make."""
+    """Output folder."""
     length: int = 128
-    """The most tokens an example has, special tokens included."""
+    """Maximum number of tokens per example, including special tokens."""
     layout: Layout = "electra"
-    """electra: two segments of adjacent text. pairs: two random lines of a document. packed: whole
-    documents one after another; attention crosses them, and all after the first have segment 1."""
+    """electra: two segments of adjacent text. pairs: two random lines of a document.
+    packed: consecutive documents; attention crosses them, and all after the first have segment 1.
+    """
     overflow: Overflow = "carry"
-    """What does not fit begins the next example (carry), or is lost as officially (drop)."""
+    """Carry tokens that do not fit over to the next example, or drop them as the original does."""
     validation: float = 0.01
-    """Share of documents held out for evaluation during training; of few documents, their ends."""
+    """Fraction of documents for validation; with few documents, the ends of some documents."""
     test: float = 0.01
-    """Share of documents held out for the end."""
+    """Fraction of documents for the test set, for a final evaluation."""
     seed: int = 0
-    """Seed of the segment lengths and pairings."""
+    """Random seed for segment lengths and line pairs."""
     workers: str = "0"
-    """Processes (0: one per core), or the address of a Dask scheduler."""
+    """Number of processes (0: one per core), or the address of a Dask scheduler."""
 
 
 @dataclass(frozen=True)
 class ShardJob:
-    """What a worker needs to know, sent once with each part."""
+    """What a worker needs besides its part of the documents."""
 
     settings: Prepare
     tokenizer_json: str
@@ -81,7 +82,7 @@ class ShardJob:
 
 @dataclass
 class SplitExamples:
-    """The examples of one split of one part, and what was counted on the way."""
+    """The examples of one split of one part, with counts of its documents and text tokens."""
 
     examples: list[Example] = field(default_factory=list)
     documents: int = 0
@@ -130,8 +131,8 @@ def _make(build: Build, settings: Prepare, loaded: tokenizer.LoadedTokenizer) ->
             update(len(records) / len(parts), f"{tokens / 1e6:,.1f} M tokens")
     summary = _summary(records, settings)
     if ends := splits.parts:
-        on_progress = {name: getattr(ends, name) for name in ("documents", "validation", "test")}
-        summary = {"held_out_parts": on_progress, **summary}
+        held_out = {name: getattr(ends, name) for name in ("documents", "validation", "test")}
+        summary = {"held_out_parts": held_out, **summary}
     return build.finish({**summary, "files": [*saved, *summary["files"]]})
 
 
@@ -140,37 +141,35 @@ def _check(settings: Prepare) -> None:
         raise UserError(
             f"--length is too {'small' if settings.length < SHORTEST_LENGTH else 'large'}",
             got=f"{settings.length}",
-            fix=f"{SHORTEST_LENGTH} to {LONGEST_LENGTH:,}; 128 and 512 are usual",
+            fix=f"use {SHORTEST_LENGTH} to {LONGEST_LENGTH:,}; 128 and 512 are common",
         )
-    validation_batches = settings.validation + settings.test
-    if not (
-        settings.validation >= 0 and settings.test >= 0 and validation_batches < 1
-    ):  # NaN is neither
+    validation, test = settings.validation, settings.test
+    if not (validation >= 0 and test >= 0 and validation + test < 1):  # also refuses NaN
         raise UserError(
-            "--validation and --test are shares of the documents",
-            got=f"{settings.validation} and {settings.test}",
-            fix="give each 0 or more, and less than 1 together",
+            "--validation and --test must be fractions that add up to less than 1",
+            got=f"{validation} and {test}",
+            fix="use 0 or more for each, such as 0.01",
         )
     if settings.layout == "packed" and settings.overflow == "drop":
         raise UserError(
-            "the packed layout has nothing to drop",
+            "the packed layout never drops tokens",
             got="--layout packed --overflow drop",
-            fix="leave --overflow out: a document goes on in the next example",
+            fix="omit --overflow: a document continues in the next example",
         )
     if not settings.docs:
         raise UserError("no documents given", got="nothing", fix="electrify prepare DOCS --out …")
 
 
 def _splits(settings: Prepare, groups: Sequence[Slice], documents: int) -> Splits:
-    """How to split the text; of few documents, after a look at how much each split would get."""
-    shares = settings.validation, settings.test
-    if not may_be_too_few(documents, *shares):
-        return Splits(*shares)
-    return splits_for((document.text for document in read_parquet(groups)), *shares)
+    """Return how to split the text; with few documents, after measuring each split's share."""
+    fractions = settings.validation, settings.test
+    if not may_be_too_few(documents, *fractions):
+        return Splits(*fractions)
+    return splits_for((document.text for document in read_parquet(groups)), *fractions)
 
 
 def _make_shards(job: ShardJob, part: Sequence[Slice], index: int, out: Path) -> Record:
-    with without_collection():
+    with garbage_collection_disabled():
         splits = split_examples(job, read_parquet(part))
     files, counts = [], {}
     for name, split in splits.items():
@@ -184,43 +183,43 @@ def _make_shards(job: ShardJob, part: Sequence[Slice], index: int, out: Path) ->
 
 
 @contextmanager
-def without_collection() -> Iterator[None]:
-    """Millions of ids live in lists, but in no cycle: looking for cycles would cost a tenth."""
-    was_on = gc.isenabled()
+def garbage_collection_disabled() -> Iterator[None]:
+    """Disable the search for reference cycles, which costs 10 % of the time and finds none."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()
 
 
 def split_examples(job: ShardJob, documents: Iterator[Document]) -> dict[str, SplitExamples]:
-    """The examples of some documents, by split."""
+    """Return the examples of documents, by split."""
     settings = job.settings
     encoder = _encoder(job.tokenizer_json)
     frame = ExampleFrame(job.special.cls, job.special.sep)
     splits = {name: SplitExamples() for name in SPLITS}
-    waiting: dict[str, list[list[list[int]]]] = {name: [] for name in SPLITS}
+    to_pack: dict[str, list[list[list[int]]]] = {name: [] for name in SPLITS}
     for document in documents:
         for name, text in job.splits.of(document.text):
             lines = encoder.lines(text)
             splits[name].documents += 1
             splits[name].text_tokens += sum(map(len, lines))
             if settings.layout == "packed":
-                waiting[name].append(lines)
+                to_pack[name].append(lines)
                 continue
             build = examples.electra if settings.layout == "electra" else examples.line_pairs
-            rng = Random(number_of(text, f"examples {settings.seed}"))
+            rng = Random(hash_text(text, f"examples {settings.seed}"))
             splits[name].examples += build(lines, settings.length, rng, frame, settings.overflow)
-    for name, texts in waiting.items():
+    for name, texts in to_pack.items():
         splits[name].examples += examples.packed(texts, settings.length, frame)
     return splits
 
 
 @lru_cache(maxsize=1)
 def _encoder(tokenizer_json: str) -> LineEncoder:
-    """The encoder of this process, kept because what it has learned serves every part."""
+    """Return the encoder of this process, whose word cache is shared by all parts."""
     backend = Tokenizer.from_str(tokenizer_json)
     backend.encode_special_tokens = True
     return LineEncoder(backend)
@@ -230,21 +229,21 @@ def _count(
     split: SplitExamples, arrays: dict[str, NDArray[Any]], special: tokenizer.SpecialIds
 ) -> dict[str, Any]:
     tokens, lengths = arrays["tokens"], np.diff(arrays["offsets"])
-    framing = np.count_nonzero((tokens == special.cls) | (tokens == special.sep))
+    frame_tokens = np.count_nonzero((tokens == special.cls) | (tokens == special.sep))
     unknown = 0 if special.unk is None else np.count_nonzero(tokens == special.unk)
     return {
         "documents": split.documents,
         "examples": len(lengths),
         "tokens": len(tokens),
         "text_tokens": split.text_tokens,
-        "dropped_tokens": split.text_tokens - (len(tokens) - int(framing)),
+        "dropped_tokens": split.text_tokens - (len(tokens) - int(frame_tokens)),
         "unknown_tokens": int(unknown),
         "lengths": np.bincount(lengths, minlength=1).tolist(),
     }
 
 
 def _summary(records: list[Record], settings: Prepare) -> dict[str, Any]:
-    """The manifest's account of all parts: their files, and what was counted in each split."""
+    """Return the files of all parts and the counts of each split, for the manifest."""
     counts: dict[str, dict[str, Any]] = {}
     for name in SPLITS:
         parts = [record["counts"][name] for record in records]
@@ -259,7 +258,7 @@ def _summary(records: list[Record], settings: Prepare) -> dict[str, Any]:
 
 
 def print_shards(manifest: dict[str, Any]) -> None:
-    """Print what is in the shards, and what a user should know about it."""
+    """Print the counts of each split, and notes for the user."""
     table = Table("split", *(Column(n, justify="right") for n in REPORTED), box=None)
     for name, split in manifest["splits"].items():
         table.add_row(
@@ -277,10 +276,10 @@ def print_shards(manifest: dict[str, Any]) -> None:
     if parts := manifest.get("held_out_parts"):
         ends = [f"{parts[name]:.2%} for {name}" for name in ("validation", "test") if parts[name]]
         print(
-            f"note: few documents, so the ends of {parts['documents']:,} of them are held out: "
-            f"{' and '.join(ends)}"
+            f"note: few documents, so the ends of {parts['documents']:,} of them are held out "
+            f"instead: {' and '.join(ends)}"
         )
     for name in ("train", "validation"):
         if not manifest["splits"][name]["examples"]:
-            fix = "add text" if name == "train" else "give a larger --validation, or add text"
+            fix = "add text" if name == "train" else "use a larger --validation, or add text"
             print(f"note: there are no {name} examples; {fix}")

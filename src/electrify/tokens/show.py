@@ -1,4 +1,4 @@
-"""Look at what was made: `electrify show DIR`."""
+"""Print examples of documents and shards, or verify files: `electrify show DIR`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from electrify.corpora.document import documents_at
 from electrify.errors import DamagedError, UserError
 from electrify.storage.commit import checked_manifest, read_manifest, verify
 from electrify.tokens.prepare import print_shards
-from electrify.tokens.store import StoredExample, check_split
+from electrify.tokens.store import check_split
 
-SEGMENT_COLOURS = ("cyan", "yellow", "green", "magenta")  # of the segments, in turn
+SEGMENT_COLOURS = ("cyan", "yellow", "green", "magenta")  # used in turn
 LONGEST_DOCUMENT = 1_500
-# C0 and C1 could command a terminal; directional overrides turn around what follows them.
+# C0 and C1 codes can control a terminal; directional overrides reverse the text after them.
 _DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _CONTROLS = {
     code: "\ufffd"
@@ -31,29 +31,35 @@ _CONTROLS = {
 
 @dataclass(frozen=True)
 class Show(AcceptsTextPaths):
-    """Print examples of documents, shards or a run, or check every file's checksum.
+    """Print examples of documents, shards or a run, or verify every file's checksum.
 
-    Of a run: held-out examples as its networks see them, at the newest checkpoint.
+    For a run, print validation examples as its networks see them at the newest checkpoint.
     """
 
     folder: Annotated[Path, tyro.conf.Positional]
-    """A folder that `electrify corpus`, `electrify prepare` or `electrify pretrain` made."""
+    """A folder made by `electrify corpus`, `electrify prepare` or `electrify pretrain`."""
     count: int = 3
-    """How many to print."""
+    """Number of examples to print."""
     split: Literal["train", "validation", "test"] = "train"
-    """Which examples of shards."""
+    """Split of the shards to print examples from."""
     seed: int | None = None
-    """Choose at random with this seed; without it, the first ones."""
+    """Choose examples at random with this seed; by default, print the first ones."""
     ids: bool = False
-    """Print token ids too."""
+    """Also print token ids."""
     verify: bool = False
-    """Check every file against its SHA-256 instead."""
+    """Verify the SHA-256 of every file instead."""
 
 
 def show_folder(settings: Show) -> None:
-    """Print what is asked for."""
+    """Print examples of a folder of documents or shards, or verify its files."""
     check_least(settings, count=1)
-    manifest = _manifest(settings.folder)
+    if not (path := settings.folder / "manifest.json").is_file():
+        raise UserError(
+            f"nothing to show in {settings.folder}",
+            got="no manifest.json" if settings.folder.is_dir() else "no such folder",
+            fix="give a finished folder that electrify made",
+        )
+    manifest = checked_manifest(path)
     if settings.verify:
         _verify(settings.folder, manifest)
         return
@@ -61,7 +67,7 @@ def show_folder(settings: Show) -> None:
         raise UserError(
             f"nothing to show in {settings.folder}",
             got=manifest["kind"],
-            fix="give a finished folder of documents or shards; --verify checks any",
+            fix="give a finished folder of documents or shards; --verify works on any folder",
         )
     console = Console(soft_wrap=True, highlight=False)
     for item in _SHOWN[manifest["kind"]](settings):
@@ -71,41 +77,30 @@ def show_folder(settings: Show) -> None:
         print_shards(manifest)
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
-    if not path.is_file():
-        raise UserError(
-            f"nothing to show in {folder}",
-            got="no manifest.json" if folder.is_dir() else "no such folder",
-            fix="give a finished folder that electrify made",
-        )
-    return checked_manifest(path)
-
-
 def _verify(folder: Path, manifest: dict[str, Any]) -> None:
     faults = verify(folder, manifest)
     if faults:
         raise DamagedError(
-            f"{folder}: {len(faults)} of {len(manifest['files'])} files are not what was written",
+            f"{folder}: {len(faults)} of {len(manifest['files'])} files are damaged",
             got="\n       ".join(faults),
             fix="delete the folder and make it again, or restore these files",
         )
     size = sum(entry["bytes"] for entry in manifest["files"])
-    print(f"{folder}: all {len(manifest['files']):,} files are as written ({size / 1e6:,.1f} MB)")
+    print(f"{folder}: all {len(manifest['files']):,} files are intact ({size / 1e6:,.1f} MB)")
 
 
 def _documents(settings: Show) -> Iterator[Text]:
     total = read_manifest(settings.folder, "documents")["documents"]
     for document in documents_at(settings.folder, numbers_to_show(settings, total)):
         names = dict.fromkeys(filter(None, (document.id, document.title, document.label)))
-        body = visible(document.text[:LONGEST_DOCUMENT])
-        more = len(document.text) - len(body)
-        text = Text(visible(" · ".join(names)) + "\n", style="bold").append(body, style="not bold")
-        yield text.append(f"\n… and {more:,} characters more", style="dim") if more else text
+        start = visible(document.text[:LONGEST_DOCUMENT])
+        more = len(document.text) - len(start)
+        text = Text(visible(" · ".join(names)) + "\n", style="bold").append(start, style="not bold")
+        yield text.append(f"\n… and {more:,} more characters", style="dim") if more else text
 
 
 def numbers_to_show(settings: Show, total: int) -> Sequence[int]:
-    """Which of `total` things to show, in order: the first ones, or a sample without repeats."""
+    """Return the indices of the items to show: the first ones, or a sample without repeats."""
     count = min(settings.count, total)
     if settings.seed is None:
         return range(count)
@@ -120,7 +115,9 @@ def _examples(settings: Show) -> Iterator[Text]:
         segments = len(example.starts) + 1
         heading = f"example {index:,} · {len(example.ids)} tokens · {plural(segments, 'segment')}"
         text = Text(f"{heading}\n", style="bold")
-        for number, ids in enumerate(_segments(example)):
+        bounds = pairwise([0, *example.starts.tolist(), len(example.ids)])
+        for number, (start, stop) in enumerate(bounds):
+            ids = example.ids[start:stop].tolist()
             decoded = visible(loaded.backend.decode(ids, skip_special_tokens=False))
             colour = SEGMENT_COLOURS[number % len(SEGMENT_COLOURS)]
             text.append(decoded + " ", style=f"not bold {colour}")
@@ -128,19 +125,13 @@ def _examples(settings: Show) -> Iterator[Text]:
 
 
 def visible(text: str) -> str:
-    """Text in which control characters, which could command the terminal, are replaced."""
+    """Return text with control characters, which could control the terminal, replaced."""
     return text.translate(_CONTROLS)
 
 
 def plural(count: int, noun: str) -> str:
-    """A number of things."""
+    """Return a count with its noun in the singular or plural."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _segments(example: StoredExample) -> Iterator[list[int]]:
-    bounds = [0, *example.starts.tolist(), len(example.ids)]
-    for start, stop in pairwise(bounds):
-        yield example.ids[start:stop].tolist()
 
 
 _SHOWN = {"documents": _documents, "shards": _examples}

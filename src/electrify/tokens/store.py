@@ -1,7 +1,7 @@
-"""Token shards: safetensors files that are memory-mapped, with O(1) access to example i.
+"""Token shards: memory-mapped safetensors files with O(1) access to example i.
 
-A shard holds four arrays: `tokens` (uint16, or uint32 for vocabularies past 65,536), `offsets`
-(example i is tokens[offsets[i]:offsets[i+1]]), `starts` (where each segment after the first begins
+A shard has four arrays: `tokens` (uint16, or uint32 for vocabularies above 65,536), `offsets`
+(example i is tokens[offsets[i]:offsets[i+1]]), `starts` (the start of each segment after the first
 in its example) and `start_offsets` (example i has starts[start_offsets[i]:start_offsets[i+1]]).
 """
 
@@ -37,13 +37,13 @@ _INDEX = ("offsets", "starts", "start_offsets")
 
 
 class StoredExample(NamedTuple):
-    """One example as it lies on disk: views, not copies."""
+    """One example, as views of the memory-mapped file."""
 
     ids: NDArray[Any]
     starts: NDArray[Any]
 
     def token_types(self) -> NDArray[np.int64]:
-        """0 in the first segment, 1 in the second: what BERT calls token types."""
+        """Return BERT's token type ids: 0 in the first segment, 1 in the others."""
         types = np.zeros(len(self.ids), dtype=np.int64)
         if len(self.starts):
             types[self.starts[0] :] = 1
@@ -51,9 +51,9 @@ class StoredExample(NamedTuple):
 
 
 def to_arrays(examples: Sequence[Example], vocab_size: int) -> dict[str, NDArray[Any]]:
-    """Examples as the arrays of a shard."""
-    token_type = np.uint16 if vocab_size <= 1 << 16 else np.uint32
-    ids = np.fromiter(chain.from_iterable(e.ids for e in examples), dtype=token_type)
+    """Return examples as the arrays of a shard."""
+    dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
+    ids = np.fromiter(chain.from_iterable(e.ids for e in examples), dtype=dtype)
     starts = np.fromiter(chain.from_iterable(e.starts for e in examples), dtype=np.uint32)
     return {
         "tokens": ids,
@@ -69,7 +69,7 @@ def write_shard(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def shard_entry(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
-    """What the manifest says of a shard beside its checksum: what is checked when it is opened."""
+    """Return the fields of a manifest entry that are checked when a shard is opened."""
     return {
         "examples": len(arrays["offsets"]) - 1,
         "tokens": len(arrays["tokens"]),
@@ -90,7 +90,7 @@ def _index_checksum(arrays: dict[str, NDArray[Any]]) -> int:
 
 
 def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a safetensors file, memory-mapped; its header is checked first."""
+    """Return the memory-mapped arrays of a safetensors file after checking its header."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -107,13 +107,10 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     for name, entry in header.items():
         try:
-            dtype, (count,), (begin, end) = (
-                _DTYPES[entry["dtype"]],
-                entry["shape"],
-                entry["data_offsets"],
-            )
+            dtype = _DTYPES[entry["dtype"]]
+            (count,), (begin, end) = entry["shape"], entry["data_offsets"]
         except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, f"no known array under {name!r}: {entry}") from error
+            raise _damaged(path, f"an invalid description of array {name!r}: {entry}") from error
         if not 0 <= begin <= end <= size - 8 - length or end - begin != count * dtype.itemsize:
             raise _damaged(path, f"{name} claims bytes {begin:,} to {end:,} for {count:,} values")
         arrays[name] = data[begin:end].view(dtype) if data is not None else np.zeros(0, dtype)
@@ -124,7 +121,7 @@ def _damaged(path: Path, got: str) -> DamagedError:
     return DamagedError(
         f"{path} is damaged",
         got=got,
-        fix="`electrify show DIR --verify` names all such files; prepare the folder again",
+        fix="prepare the folder again; `electrify show DIR --verify` lists all damaged files",
     )
 
 
@@ -136,34 +133,29 @@ class Shard:
         if set(arrays) != {"tokens", *_INDEX}:
             raise _damaged(path, f"the arrays {sorted(arrays)}")
         if _index_checksum(arrays) != entry["index_crc32"]:
-            raise _damaged(path, "an index that does not match the manifest's checksum")
-        if (
-            len(arrays["offsets"]) != entry["examples"] + 1
-            or len(arrays["tokens"]) != entry["tokens"]
-        ):
-            raise _damaged(
-                path, f"{len(arrays['tokens']):,} tokens, the manifest says {entry['tokens']:,}"
-            )
+            raise _damaged(path, "an index that does not match its checksum in the manifest")
         self._tokens, self._offsets = arrays["tokens"], arrays["offsets"]
         self._starts, self._start_offsets = arrays["starts"], arrays["start_offsets"]
+        counts = len(self._offsets) - 1, len(self._tokens)
+        if counts != (entry["examples"], entry["tokens"]):
+            got = f"{len(self._tokens):,} tokens, the manifest says {entry['tokens']:,}"
+            raise _damaged(path, got)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def fault(self, vocab_size: int, length: int) -> str:
-        """What a checksum cannot tell: impossible ids or lengths; empty if there are none."""
-        most = int(self._tokens.max(initial=0))
-        if most >= vocab_size:
-            return f"token {most:,} in a vocabulary of {vocab_size:,}"
-        for bounds, values in (
-            (self._offsets, self._tokens),
-            (self._start_offsets, self._starts),
-        ):
+        """Describe ids or lengths that cannot be right; empty if there are none."""
+        largest = int(self._tokens.max(initial=0))
+        if largest >= vocab_size:
+            return f"token {largest:,} in a vocabulary of {vocab_size:,}"
+        index = ((self._offsets, self._tokens), (self._start_offsets, self._starts))
+        for bounds, values in index:
             covers = len(bounds) == len(self) + 1 and bounds[0] == 0 and bounds[-1] == len(values)
             if not covers or (np.diff(bounds) < 0).any():
                 return "an index that does not cover its examples"
         longest = int(np.diff(self._offsets).max(initial=0))
-        return f"an example of {longest:,} tokens, not at most {length:,}" * (longest > length)
+        return f"an example of {longest:,} tokens, the maximum is {length:,}" * (longest > length)
 
     def __getitem__(self, index: int) -> StoredExample:
         begin, end = self._offsets[index], self._offsets[index + 1]
@@ -172,10 +164,10 @@ class Shard:
 
 
 class Shards:
-    """All examples of one split of a prepared folder, as one sequence: `Shards(folder)[i].ids`.
+    """The examples of one split of a prepared folder, as a sequence: `Shards(folder)[i].ids`.
 
-    A shard is verified against its checksum when its first example is asked for, or before that by
-    `verify_ahead`. Every process verifies what it reads: all of them then stop at the same batch.
+    A shard is verified against its checksum when its first example is read, or earlier by
+    `verify_ahead`. Every process verifies what it reads, so all of them stop at the same batch.
     """
 
     def __init__(
@@ -187,7 +179,7 @@ class Shards:
         identity = self.manifest["identity"]
         self.vocab_size: int = identity["tokenizer"]["vocab_size"]
         self.length: int = identity["settings"]["length"]
-        """The most tokens an example may have."""
+        """The maximum number of tokens per example."""
         self._entries = [e for e in self.manifest["files"] if e.get("split") == split]
         self._ends = np.cumsum([entry["examples"] for entry in self._entries], dtype=np.int64)
         self._open: dict[int, Shard] = {}
@@ -195,7 +187,7 @@ class Shards:
         _ALL_SHARDS.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process opens the files itself."""
+        """Pickle the folder and split; the copy in another process opens the files itself."""
         return Shards, (self.folder, self.split)
 
     def __len__(self) -> int:
@@ -215,7 +207,7 @@ class Shards:
         self._locks = [Lock() for _ in self._entries]
 
     def _opened(self, number: int) -> Shard:
-        with self._locks[number]:  # two threads may ask at once; one of them hashes
+        with self._locks[number]:  # only one of several threads computes the hash
             if number not in self._open:
                 self._open[number] = self._verified(self._entries[number])
             return self._open[number]
@@ -238,11 +230,11 @@ class Shards:
         return stamp_of(path, entry["sha256"]) if path.is_file() else None
 
     def unverified(self) -> list[int]:
-        """Return the sizes in bytes of the shards that are not verified yet."""
+        """Return the sizes in bytes of the shards that have not been verified."""
         return [e["bytes"] for e in self._entries if self._stamp(e) not in self.verified]
 
     def verify(self, count: int) -> None:
-        """Verify the shards that hold the first `count` examples."""
+        """Verify the shards that contain the first `count` examples."""
         last = int(np.searchsorted(self._ends, count - 1, side="right"))
         for number in range(last + 1):
             self._opened(number)
@@ -253,12 +245,12 @@ class Shards:
 
     def _verify_all(self) -> None:
         for number in range(len(self._entries)):
-            with suppress(DamagedError, OSError):  # raised again where an example is asked for
+            with suppress(DamagedError, OSError):  # raised again when an example is read
                 self._opened(number)
         self.verified.save()
 
     def tokenizer(self) -> tokenizer.LoadedTokenizer:
-        """The tokenizer that made the shards; it is an error if its files have changed since."""
+        """Load the tokenizer of the shards; it is an error if its files have changed."""
         for entry in self.manifest["files"]:
             if "split" not in entry and (fault := fault_of(self.folder, entry)):
                 raise _damaged(self.folder / entry["name"], fault)
@@ -269,7 +261,7 @@ class Shards:
         return loaded
 
     def counts(self, vocab_size: int, examples: int) -> NDArray[np.int64]:
-        """How often each token occurs in some examples, taken evenly from all."""
+        """Count each token in about `examples` evenly spaced examples."""
         chosen = range(0, len(self), max(1, len(self) // examples))
         ids = np.concatenate([self[index].ids for index in chosen])
         return np.bincount(ids, minlength=vocab_size).astype(np.int64)
@@ -279,7 +271,7 @@ _ALL_SHARDS: WeakSet[Shards] = WeakSet()
 
 
 def _renew_locks_after_fork() -> None:
-    """A thread that held a lock is not in the child, which would wait for it forever."""
+    """Replace locks, because threads that held them do not exist in the child process."""
     for shards in _ALL_SHARDS:
         shards._renew_locks()
 
@@ -288,13 +280,13 @@ os.register_at_fork(after_in_child=_renew_locks_after_fork)
 
 
 def check_split(folder: Path, split: str, verified: Verified | None = None) -> Shards:
-    """The split's examples, or an error that says which splits have any."""
+    """Return the examples of a split; if it has none, the error lists the counts of all splits."""
     shards = Shards(folder, split, verified)
     if not len(shards):
         counts = {name: len(Shards(folder, name)) for name in SPLITS}
         raise UserError(
             f"{folder} has no {split} examples",
             got=", ".join(f"{name}: {count:,}" for name, count in counts.items()),
-            fix="give another split, or prepare with a larger share for this one",
+            fix="use another split, or prepare with a larger fraction for this one",
         )
     return shards

@@ -1,9 +1,9 @@
 """Load and save tokenizers: a vocab.txt, a Hugging Face folder, a tokenizer.json or a Hub name.
 
 Only the `tokenizers` library is used, so that preparing data never imports torch. Two settings make
-what we build from a vocab.txt agree with the official tokenizer where Hugging Face's default does
-not: words of up to 200 characters are cut into pieces (not 100), and special tokens written in the
-text, such as "[MASK]", are ordinary text.
+a tokenizer from a vocab.txt match the official one where the Hugging Face default does not: words
+of up to 200 characters are tokenized (not 100), and special tokens that are written in the text,
+such as "[MASK]", are ordinary text.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from electrify.storage.commit import checked_manifest, verify
 LONGEST_WORD = 200  # google-research/electra model/tokenization.py: WordpieceTokenizer
 SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
 OUR_NAMES = {role: f"[{role.upper()}]" for role in SPECIAL_ROLES}
-# What the roles are called where no tokenizer_config.json says so.
+# The names to look for if tokenizer_config.json does not give them.
 USUAL_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -36,7 +36,7 @@ USUAL_NAMES = {
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids of the special tokens, always asked of the tokenizer."""
+    """The ids of the special tokens of a tokenizer."""
 
     pad: int
     cls: int
@@ -47,7 +47,7 @@ class SpecialIds:
 
 @dataclass(frozen=True)
 class LoadedTokenizer:
-    """A tokenizer, its special tokens by role, and a fingerprint of all that decides its ids."""
+    """A tokenizer, its special tokens by role, and a hash of everything that decides its ids."""
 
     backend: Tokenizer
     names: Mapping[str, str]
@@ -56,7 +56,7 @@ class LoadedTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids, added tokens included."""
+        """The number of ids, including added tokens."""
         return int(self.backend.get_vocab_size(with_added_tokens=True))
 
 
@@ -73,15 +73,15 @@ def load_tokenizer(source: str | Path) -> LoadedTokenizer:
 
 
 def description(tokenizer: LoadedTokenizer) -> str:
-    """One line for people: size, what it does to case and accents, special tokens."""
+    """Return one line with the vocabulary size, the treatment of case and accents, and names."""
     normalizer = json.loads(tokenizer.backend.to_str())["normalizer"] or {}
-    traits = [f"{tokenizer.vocab_size:,} tokens"]
+    properties = [f"{tokenizer.vocab_size:,} tokens"]
     if normalizer.get("type") == "BertNormalizer":
         strips = normalizer["strip_accents"]
         strips = normalizer["lowercase"] if strips is None else strips
-        traits.append("lower case" if normalizer["lowercase"] else "cased")
-        traits.append("accents stripped" if strips else "accents kept")
-    return ", ".join([*traits, " ".join(tokenizer.names.values())])
+        properties.append("lower case" if normalizer["lowercase"] else "cased")
+        properties.append("accents stripped" if strips else "accents kept")
+    return ", ".join([*properties, " ".join(tokenizer.names.values())])
 
 
 def save_tokenizer(
@@ -93,8 +93,8 @@ def save_tokenizer(
 ) -> list[dict[str, Any]]:
     """Write a folder that `AutoTokenizer.from_pretrained` loads and that gives the same ids.
 
-    `token_types` says whether models are to get them. Returns the entries of the two files for a
-    manifest, named as seen from `within`.
+    `token_types` is whether models get token type ids. Returns the manifest entries of the two
+    files, with names relative to `within`.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     settings = {
@@ -111,28 +111,24 @@ def save_tokenizer(
     root = within or folder
     entries = []
     for name, content in contents.items():
-        place = (folder / name).relative_to(root).as_posix()
-        entries.append(
-            committed_file(root, place, partial(Path.write_text, data=content, encoding="utf-8"))
-        )
+        path = (folder / name).relative_to(root).as_posix()
+        write = partial(Path.write_text, data=content, encoding="utf-8")
+        entries.append(committed_file(root, path, write))
     return entries
 
 
 def from_vocabulary(
     words: Iterable[str], lowercase: bool | None = None, strip_accents: bool | None = None
 ) -> LoadedTokenizer:
-    """BERT's WordPiece; casing and accents follow from the words where they are not given."""
+    """Return BERT's WordPiece tokenizer; case and accents are inferred from the words if None."""
     vocabulary = {word: index for index, word in enumerate(words)}
     plain = [word for word in vocabulary if not (word.startswith("[") and word.endswith("]"))]
-    if lowercase is None:  # some letters, such as ℝ, are upper case and have no lower
+    if lowercase is None:  # not isupper(): letters such as ℝ are upper case without a lower case
         lowercase = not any(word != word.lower() for word in plain)
     if strip_accents is None:
         strip_accents = lowercase and not any(unicodedata.normalize("NFD", w) != w for w in plain)
-    backend = Tokenizer(
-        models.WordPiece(
-            vocabulary, unk_token=OUR_NAMES["unk"], max_input_chars_per_word=LONGEST_WORD
-        )
-    )
+    limits = {"unk_token": OUR_NAMES["unk"], "max_input_chars_per_word": LONGEST_WORD}
+    backend = Tokenizer(models.WordPiece(vocabulary, **limits))
     backend.normalizer = normalizers.BertNormalizer(
         lowercase=lowercase, strip_accents=strip_accents
     )
@@ -142,64 +138,54 @@ def from_vocabulary(
 
 
 def with_special_tokens(backend: Tokenizer, names: Mapping[str, str]) -> LoadedTokenizer:
-    """Check the special tokens of a backend, mark them as special and take its fingerprint."""
-    missing = [
-        f"{role} ({names.get(role, 'no name')})"
-        for role in SPECIAL_ROLES
-        if role != "unk" and (role not in names or backend.token_to_id(names[role]) is None)
-    ]
-    if missing:
-        raise UserError(
-            "the tokenizer lacks special tokens that ELECTRA needs",
-            got=f"no {', '.join(missing)} among {backend.get_vocab_size():,} tokens",
-            fix="add them to the vocabulary, or train one with `electrify tokenizer`",
-        )
-    names = {
+    """Check the special tokens of a backend, mark them as special and compute its fingerprint."""
+    found = {
         role: names[role]
         for role in SPECIAL_ROLES
         if role in names and backend.token_to_id(names[role]) is not None
     }
-    backend.add_special_tokens(list(names.values()))
+    needed = [role for role in SPECIAL_ROLES if role != "unk"]
+    if missing := [f"{r} ({names.get(r, 'no name')})" for r in needed if r not in found]:
+        raise UserError(
+            "the tokenizer lacks special tokens that ELECTRA needs",
+            got=f"no {', '.join(missing)} among {backend.get_vocab_size():,} tokens",
+            fix="add them to the vocabulary, or train a tokenizer with `electrify tokenizer`",
+        )
+    backend.add_special_tokens(list(found.values()))
     backend.no_truncation()
     backend.no_padding()
     if backend.post_processor is None:
-        backend.post_processor = _template(backend, names)
-    backend.encode_special_tokens = True  # "[SEP]" in a text is three words, as officially
-    ids: dict[str, Any] = {role: backend.token_to_id(name) for role, name in names.items()}
+        cls, sep = found["cls"], found["sep"]
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{cls} $A {sep}",
+            pair=f"{cls} $A {sep} $B:1 {sep}:1",
+            special_tokens=[(name, backend.token_to_id(name)) for name in (cls, sep)],
+        )
+    backend.encode_special_tokens = True  # "[SEP]" in a text is three words, as in the original
+    ids: dict[str, Any] = {role: backend.token_to_id(name) for role, name in found.items()}
     description = backend.to_str()
     _check_ids(backend, json.loads(description)["model"])
     fingerprint = hashlib.sha256(description.encode()).hexdigest()
-    special = SpecialIds(ids["pad"], ids["cls"], ids["sep"], ids["mask"], ids.get("unk"))
-    return LoadedTokenizer(backend, names, special, fingerprint)
+    return LoadedTokenizer(backend, found, SpecialIds(**{"unk": None, **ids}), fingerprint)
 
 
 def _check_ids(backend: Tokenizer, model: Mapping[str, Any]) -> None:
-    """Refuse ids that a model has no embedding for, and words that have no id."""
+    """Raise an error if an id would have no embedding, or if there is no id for unknown words."""
     vocabulary = backend.get_vocab(with_added_tokens=True)
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         largest = max(vocabulary.values())
         raise UserError(
             "the ids of the tokenizer must be 0, 1, 2, … without gaps or repeats",
             got=f"{len(vocabulary):,} tokens, the largest id is {largest:,}",
-            fix="number the tokens of its vocabulary from 0, or train one with `electrify "
-            "tokenizer`",
+            fix="number its tokens from 0, or train a tokenizer with `electrify tokenizer`",
         )
     unknown = model.get("unk_token")
     if model.get("type") in ("WordPiece", "WordLevel") and unknown not in vocabulary:
         raise UserError(
             "the tokenizer has no token for unknown words",
             got=f"no {unknown} among {len(vocabulary):,} tokens",
-            fix=f"add {unknown} to the vocabulary, or train one with `electrify tokenizer`",
+            fix=f"add {unknown} to the vocabulary, or train a tokenizer with `electrify tokenizer`",
         )
-
-
-def _template(backend: Tokenizer, names: Mapping[str, str]) -> processors.TemplateProcessing:
-    cls, sep = names["cls"], names["sep"]
-    return processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B:1 {sep}:1",
-        special_tokens=[(name, backend.token_to_id(name)) for name in (cls, sep)],
-    )
 
 
 def _from_folder(folder: Path) -> LoadedTokenizer:
@@ -216,13 +202,13 @@ def _from_folder(folder: Path) -> LoadedTokenizer:
     raise UserError(
         f"no tokenizer in {folder}",
         got=", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "an empty folder",
-        fix="give a folder with tokenizer.json or vocab.txt; other formats become one by "
+        fix="give a folder with tokenizer.json or vocab.txt; convert other formats with "
         "AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW)",
     )
 
 
 def _check_unchanged(folder: Path) -> None:
-    """Refuse a folder of `electrify tokenizer` whose files are not what was written."""
+    """Raise an error if the files of an `electrify tokenizer` folder were changed."""
     path = folder / "manifest.json"
     if not path.is_file() or (manifest := checked_manifest(path))["kind"] != "tokenizer":
         return
@@ -239,28 +225,22 @@ def _from_json(path: Path, config: Mapping[str, Any]) -> LoadedTokenizer:
         backend = Tokenizer.from_file(str(path))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # nothing more precise; a panic of Rust is no Exception
+    except BaseException as error:  # a panic in the Rust library is not an Exception
         raise UserError(
             f"{path} is not a tokenizer", got=str(error)[:200], fix="give a tokenizer.json"
         ) from error
-    return with_special_tokens(backend, {**_usual_names(backend), **_configured_names(config)})
+    return with_special_tokens(backend, _special_names(backend, config))
 
 
-def _usual_names(backend: Tokenizer) -> dict[str, str]:
-    known = {
-        role: next((name for name in names if backend.token_to_id(name) is not None), None)
-        for role, names in USUAL_NAMES.items()
-    }
-    return {role: name for role, name in known.items() if name is not None}
-
-
-def _configured_names(config: Mapping[str, Any]) -> dict[str, str]:
-    names = {role: config.get(f"{role}_token") for role in SPECIAL_ROLES}
-    return {
-        role: str(name["content"] if isinstance(name, dict) else name)
-        for role, name in names.items()
-        if name
-    }
+def _special_names(backend: Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens by role: those of the configuration, or else the usual ones."""
+    names = {}
+    for role, usual in USUAL_NAMES.items():
+        if configured := config.get(f"{role}_token"):
+            names[role] = str(configured["content"] if isinstance(configured, dict) else configured)
+        elif known := [name for name in usual if backend.token_to_id(name) is not None]:
+            names[role] = known[0]
+    return names
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -271,7 +251,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
                 config |= json.loads((folder / name).read_text(encoding="utf-8"))
             except (ValueError, TypeError) as error:
                 raise UserError(
-                    f"{folder / name} is not a JSON object", got=str(error), fix="repair the file"
+                    f"{folder / name} is not a JSON object", got=str(error), fix="fix the file"
                 ) from error
     return config
 
@@ -281,7 +261,7 @@ def _read_vocabulary(path: Path) -> list[str]:
         words = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path} is not a vocabulary", got=str(error), fix="give UTF-8 text, one word a line"
+            f"{path} is not a vocabulary", got=str(error), fix="give UTF-8 text, one word per line"
         ) from error
     words = [word.rstrip("\r") for word in words]
     while words and not words[-1]:
@@ -289,9 +269,7 @@ def _read_vocabulary(path: Path) -> list[str]:
     if len(set(words)) != len(words):
         repeated = next(word for i, word in enumerate(words) if word in words[:i])
         raise UserError(
-            f"{path} names a word twice",
-            got=repr(repeated),
-            fix="each line must be a word of its own",
+            f"{path} contains a word twice", got=repr(repeated), fix="remove the repeated line"
         )
     return words
 
@@ -302,16 +280,10 @@ def _from_hub(name: str) -> LoadedTokenizer:
 
     try:
         folder = snapshot_download(name, allow_patterns=["tokenizer*", "vocab.txt", "special_*"])
-    except HFValidationError as error:
-        raise UserError(
-            f"no tokenizer at {name}",
-            got="neither a file, nor a folder, nor a name as the Hub has them",
-            fix="check the path",
-        ) from error
-    except Exception as error:  # offline, unknown name, no permission: each its own exception
-        raise UserError(
-            f"no tokenizer at {name}",
-            got=f"no such file or folder here, and the Hub said: {str(error).splitlines()[0]}",
-            fix="check the path or the name; offline, give a local folder or vocab.txt",
-        ) from error
+    except Exception as error:  # offline, unknown name, no permission: all different exceptions
+        got = f"no such file or folder, and the Hub replied: {str(error).splitlines()[0]}"
+        fix = "check the path or the name; offline, give a local folder or vocab.txt"
+        if isinstance(error, HFValidationError):
+            got, fix = "neither a file, nor a folder, nor a valid name on the Hub", "check the path"
+        raise UserError(f"no tokenizer at {name}", got=got, fix=fix) from error
     return _from_folder(Path(folder))

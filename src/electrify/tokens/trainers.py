@@ -1,8 +1,8 @@
-"""Train WordPiece, byte-level BPE or Unigram, the first two so that the same text gives the same.
+"""Train WordPiece and byte-level BPE reproducibly, and Unigram.
 
 The library's trainers keep words in hash tables whose order changes from run to run. BPE does not
-depend on it. WordPiece breaks ties by it, so we train it as BPE over marked letters. Unigram's
-scores depend on it in a way that cannot be mended from here: they differ by up to 0.01.
+depend on the order. WordPiece breaks ties by it, so it is trained as BPE over marked letters. The
+scores of Unigram depend on it too, which cannot be fixed here: they differ by up to 0.01.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from electrify.tokens.encoder import LONGEST_REMEMBERED, MOST_REMEMBERED
+from electrify.tokens.encoder import LONGEST_CACHED_WORD, MOST_CACHED_WORDS
 from electrify.tokens.tokenizer import (
     LONGEST_WORD,
     OUR_NAMES,
@@ -22,7 +22,7 @@ from electrify.tokens.tokenizer import (
     with_special_tokens,
 )
 
-FIRST_MARK = 0xF0000  # private-use characters, which BERT's normalisation leaves none of
+FIRST_MARK = 0xF0000  # private-use characters, all of which BERT's normalization removes
 LETTERS_COVERED = 0.9999
 REPEATS_AT_ONCE, LETTERS_AT_ONCE = 1_000, 1_000_000
 SCORE_DIGITS = 6
@@ -33,10 +33,10 @@ LineBatches = Iterable[list[str]]
 def train_wordpiece(
     batches: LineBatches, size: int, min_frequency: int, lowercase: bool, strip_accents: bool
 ) -> LoadedTokenizer:
-    """WordPiece as BERT and ELECTRA have it.
+    """Train a WordPiece tokenizer like those of BERT and ELECTRA.
 
-    WordPiece is BPE in which a letter that begins a word differs from the same letter inside one.
-    Giving the inner letters characters of their own says that to BPE without "##" in the way.
+    WordPiece is BPE in which a letter at the start of a word differs from the same letter inside
+    one. Replacing inner letters by private-use characters makes that distinction for BPE.
     """
     normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
     words = count_words(batches, normalizer, pre_tokenizers.BertPreTokenizer())
@@ -44,7 +44,7 @@ def train_wordpiece(
     marks = {letter: chr(FIRST_MARK + number) for number, letter in enumerate(sorted(letters))}
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    alphabet = [*marks.keys(), *marks.values()]  # every letter may begin a word or go on in one
+    alphabet = [*marks.keys(), *marks.values()]  # every letter can start a word or be inside one
     trainer = _bpe_trainer(size, min_frequency, alphabet)
     backend.train_from_iterator(_marked(words, marks), trainer)
     by_id = sorted(backend.get_vocab().items(), key=lambda item: item[1])
@@ -54,28 +54,28 @@ def train_wordpiece(
 
 
 def count_words(batches: LineBatches, normalizer: Any, pre_tokenizer: Any) -> Counter[str]:
-    """How often each word occurs, in the order of first occurrence."""
+    """Count the words of a text, in the order of their first occurrence."""
     words: Counter[str] = Counter()
-    known: dict[str, list[str]] = {}
+    cache: dict[str, list[str]] = {}
     for batch in batches:
         chunks = Counter(chain.from_iterable(line.split(" ") for line in batch))
         for chunk, count in chunks.items():
-            pieces = known.get(chunk)
-            if pieces is None:
-                cut = pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(chunk))
-                pieces = [word for word, _ in cut if len(word) <= LONGEST_WORD]
-                if len(known) < MOST_REMEMBERED and len(chunk) <= LONGEST_REMEMBERED:
-                    known[chunk] = pieces
-            for piece in pieces:
-                words[piece] += count
+            found = cache.get(chunk)
+            if found is None:
+                split = pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(chunk))
+                found = [word for word, _ in split if len(word) <= LONGEST_WORD]
+                if len(cache) < MOST_CACHED_WORDS and len(chunk) <= LONGEST_CACHED_WORD:
+                    cache[chunk] = found
+            for word in found:
+                words[word] += count
     return words
 
 
 def frequent_letters(words: Counter[str], most: int) -> set[str]:
-    """The letters of all but a ten-thousandth of the text, and at most so many.
+    """Return the letters that cover 99.99 % of the text, and at most `most` of them.
 
-    The rest are strays of other scripts, which would fill the vocabulary: 2,800 of them in 70 MB of
-    English Wikipedia.
+    The others are stray letters of other scripts, which would fill the vocabulary: 2,800 of them in
+    70 MB of English Wikipedia.
     """
     counts: Counter[str] = Counter()
     for word, count in words.items():
@@ -92,7 +92,7 @@ def frequent_letters(words: Counter[str], most: int) -> set[str]:
 
 
 def _marked(words: Counter[str], marks: dict[str, str]) -> Iterator[list[str]]:
-    """Each word as often as it occurs, its inner letters marked, in lists for the trainer."""
+    """Yield lists of words with marked inner letters, each repeated as often as it occurs."""
     batch: list[str] = []
     size = 0
     for word, count in words.items():
@@ -114,7 +114,7 @@ def _unmarked(token: str, letters: dict[str, str]) -> str:
 
 
 def train_bpe(batches: LineBatches, size: int, min_frequency: int) -> LoadedTokenizer:
-    """Byte-level BPE as RoBERTa has it: every text has ids, none is unknown."""
+    """Train a byte-level BPE tokenizer like that of RoBERTa, which has no unknown words."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     backend.decoder = decoders.ByteLevel()
@@ -136,13 +136,13 @@ def _bpe_trainer(size: int, min_frequency: int, alphabet: Iterable[str] = ()) ->
 def train_unigram(
     batches: LineBatches, size: int, lowercase: bool, strip_accents: bool
 ) -> LoadedTokenizer:
-    """Unigram as SentencePiece and ALBERT have it; not the same to the bit when trained again."""
+    """Train a Unigram tokenizer like those of SentencePiece and ALBERT; not bit-reproducible."""
     backend = Tokenizer(models.Unigram())
     steps: list[Any] = [normalizers.NFKD() if strip_accents else normalizers.NFKC()]
     steps += [normalizers.StripAccents()] if strip_accents else []
     steps += [normalizers.Lowercase()] if lowercase else []
     backend.normalizer = normalizers.Sequence(steps)
-    # Words are cut apart first and each then marked, so a word's pieces do not depend on its place.
+    # Words are split first and then marked, so the tokens of a word do not depend on its position.
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
     )
@@ -155,7 +155,7 @@ def train_unigram(
     )
     backend.train_from_iterator(batches, trainer)
     model = json.loads(backend.to_str())["model"]
-    # The library does not read every score back as it wrote it; short ones it does.
-    scores = [(piece, round(score, SCORE_DIGITS)) for piece, score in model["vocab"]]
+    # The library reads back only short scores exactly as it wrote them.
+    scores = [(token, round(score, SCORE_DIGITS)) for token, score in model["vocab"]]
     backend.model = models.Unigram(scores, unk_id=model["unk_id"])
     return with_special_tokens(backend, OUR_NAMES)

@@ -1,4 +1,4 @@
-"""Train a tokenizer on documents, or convert one that exists: `electrify tokenizer`."""
+"""Train a tokenizer on documents, or convert an existing one: `electrify tokenizer`."""
 
 import hashlib
 import unicodedata
@@ -23,37 +23,37 @@ from electrify.tokens.trainers import train_bpe, train_unigram, train_wordpiece
 
 SAMPLE_DOCUMENTS = 500
 FEWEST_TOKENS, MOST_TOKENS = 100, 1_000_000
-LINES_AT_ONCE = 10_000  # the library counts the words of so many in parallel
-ACCENTS_MATTER = 0.01  # share of letters that stripping accents would change
+LINES_AT_ONCE = 10_000  # the library counts the words of a batch in parallel
+ACCENTS_MATTER = 0.01  # fraction of letters changed by stripping accents, above which to warn
 
 
 @dataclass(frozen=True)
 class MakeTokenizer(config.AcceptsTextPaths):
-    """Train a tokenizer on documents, or convert one, into a folder that AutoTokenizer loads."""
+    """Train a tokenizer on documents, or convert one, and save it for AutoTokenizer."""
 
     docs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DOCS…")]
-    """Folders of documents that `electrify corpus` made."""
+    """Folders of documents made by `electrify corpus`."""
     out: Path
-    """The folder to make."""
+    """Output folder."""
     kind: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
-    """WordPiece as BERT and ELECTRA, byte-level BPE as RoBERTa, or Unigram as ALBERT (which alone
-    is not the same to the bit when trained again)."""
+    """WordPiece as in BERT and ELECTRA, byte-level BPE as in RoBERTa, or Unigram as in ALBERT.
+    Only Unigram is not bit-reproducible."""
     vocab_size: int = 30_522
-    """How many tokens, special tokens included."""
+    """Vocabulary size, including special tokens."""
     cased: bool = False
-    """Keep upper and lower case apart (wordpiece, unigram; bpe always does)."""
+    """Distinguish upper and lower case (wordpiece, unigram; bpe always does)."""
     keep_accents: bool = False
-    """Keep accents: needed where they make letters, as in Vietnamese; cased implies it."""
+    """Keep accents, which distinguish letters in Vietnamese, for example; implied by --cased."""
     min_frequency: int = 2
-    """How often a piece must occur to be taken (wordpiece, bpe)."""
+    """Minimum number of occurrences of a token (wordpiece, bpe)."""
     max_chars: int = 200_000_000
-    """Train on at most about this many characters, documents chosen evenly."""
+    """Train on at most about this many characters, sampled evenly by document."""
     load: str | None = None
-    """Instead of training: a vocab.txt, a tokenizer folder or a Hub name to convert."""
+    """Convert a vocab.txt, a tokenizer folder or a Hub name instead of training a tokenizer."""
 
 
 def make_tokenizer(settings: MakeTokenizer) -> LoadedTokenizer:
-    """Make the tokenizer's folder and return the tokenizer."""
+    """Train or convert a tokenizer, write its folder and return it."""
     _check(settings)
     converted = tokenizers_on_disk.load_tokenizer(settings.load) if settings.load else None
     identity = {
@@ -84,7 +84,7 @@ def _check(settings: MakeTokenizer) -> None:
         raise UserError(
             f"--vocab-size is too {'small' if settings.vocab_size < FEWEST_TOKENS else 'large'}",
             got=f"{settings.vocab_size}",
-            fix=f"{FEWEST_TOKENS} to {MOST_TOKENS:,}; 30522 is usual",
+            fix=f"use {FEWEST_TOKENS} to {MOST_TOKENS:,}; 30522 is common",
         )
 
 
@@ -102,8 +102,8 @@ def _train(settings: MakeTokenizer) -> LoadedTokenizer:
             made = train_unigram(batches, size, lowercase, strip_accents)
     if made.vocab_size < size:
         print(
-            f"note: the documents yield {made.vocab_size:,} pieces, fewer than the {size:,} "
-            "asked for; use fewer, or more text"
+            f"note: the documents give only {made.vocab_size:,} tokens instead of {size:,}; "
+            "use a smaller --vocab-size, or more text"
         )
     return made
 
@@ -113,14 +113,14 @@ def _strips_accents(settings: MakeTokenizer) -> bool:
 
 
 def _batches(settings: MakeTokenizer, update: Update) -> Iterator[list[str]]:
-    """Lines of the documents, many at a time; of an even choice of them where there is too much."""
+    """Yield batches of lines of the documents, or of an even sample if there is too much text."""
     manifests = [read_manifest(folder, "documents") for folder in settings.docs]
     available = sum(manifest["characters"] for manifest in manifests)
     total = sum(manifest["documents"] for manifest in manifests)
-    wanted = settings.max_chars / max(1, available)
+    fraction = settings.max_chars / max(1, available)
     batch: list[str] = []
     for number, document in enumerate(_documents(settings), start=1):
-        if wanted >= 1 or _place(document.text) < wanted:
+        if fraction >= 1 or _position(document.text) < fraction:
             batch += document.text.split("\n")
         if len(batch) >= LINES_AT_ONCE:
             yield batch
@@ -130,7 +130,8 @@ def _batches(settings: MakeTokenizer, update: Update) -> Iterator[list[str]]:
     update(1.0, "training")
 
 
-def _place(text: str) -> float:
+def _position(text: str) -> float:
+    """Return a number in [0, 1) that depends only on the text."""
     digest = hashlib.blake2b(
         text.encode("utf-8", "surrogatepass"), digest_size=8, person=b"vocabulary"
     )
@@ -153,12 +154,12 @@ def _warn_of_lost_accents(settings: MakeTokenizer) -> None:
     if share > ACCENTS_MATTER:
         print(
             f"note: stripping accents changes {share:.0%} of the letters of these documents; "
-            "if they make letters in this language, add --keep-accents"
+            "if accents distinguish letters in this language, add --keep-accents"
         )
 
 
 def share_with_accents(text: str) -> float:
-    """The share of letters that come apart when accents are stripped.
+    """Return the fraction of letters that stripping accents would change.
 
     >>> share_with_accents("résumé"), share_with_accents("한글")
     (0.3333333333333333, 1.0)
@@ -174,10 +175,10 @@ def _report(settings: MakeTokenizer, made: LoadedTokenizer) -> None:
     if not texts:
         return
     lines = [ids for text in texts for ids in LineEncoder(made.backend).lines(text)]
-    pieces = [piece for ids in lines for piece in ids]
+    tokens = [token for ids in lines for token in ids]
     words = sum(len(text.split()) for text in texts)
-    unknown = pieces.count(made.special.unk) if made.special.unk is not None else 0
+    unknown = tokens.count(made.special.unk) if made.special.unk is not None else 0
     print(
-        f"on the first {len(texts):,} documents: {len(pieces) / max(1, words):.2f} pieces a word, "
-        f"{unknown / max(1, len(pieces)):.3%} unknown"
+        f"on the first {len(texts):,} documents: {len(tokens) / max(1, words):.2f} tokens per "
+        f"word, {unknown / max(1, len(tokens)):.3%} unknown"
     )
