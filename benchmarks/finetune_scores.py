@@ -72,10 +72,10 @@ def ours(args, task, seed: int) -> float:
             train_limit=args.limit,
         )
         *_, job = planned(settings, args.model, [task.name], [seed])
-        alone = replace(
+        problem = replace(
             job.problem, starts_from=None, plan=job.problem.plan._replace(starts_from="")
         )
-        job = job._replace(problem=alone)
+        job = job._replace(problem=problem)
         return main_score(run_job(job))
 
 

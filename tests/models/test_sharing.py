@@ -138,10 +138,10 @@ def run_rank(rank: int, folder: Path) -> None:
 def test_ties_and_the_update_survive_two_processes(tmp_path):
     """Both ranks end with the weights that one process reaches with the whole batch."""
     torch.multiprocessing.spawn(run_rank, (tmp_path,), nprocs=2)
-    _, alone = pair_and_model(electra(Sharing()))
-    one_update(alone, tiny_inputs(rows=4, padding=7), 1.0, alone.eval())
+    _, single = pair_and_model(electra(Sharing()))
+    one_update(single, tiny_inputs(rows=4, padding=7), 1.0, single.eval())
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
-    for name, wanted in alone.state_dict().items():
+    for name, wanted in single.state_dict().items():
         assert torch.equal(first[name], second[name])
         torch.testing.assert_close(first[name], wanted, rtol=0, atol=2e-6)
 

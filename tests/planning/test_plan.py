@@ -31,7 +31,7 @@ def test_the_text_has_the_numbers_of_the_json(capsys, planned):
         "16.4 billion",
         f"{table['run']['flops']:.4g}",
         "1.294e+18",  # the paper's
-        "Time on 1 × V100",
+        "Estimated time on 1 × V100",
         "NVIDIA V100 datasheet",
         "assuming 20% of the peak",
     ):

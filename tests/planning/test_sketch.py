@@ -62,11 +62,11 @@ def test_every_recipe_can_be_built_and_shares_all_weights_it_asks_for(name):
 
 
 def test_a_shared_encoder_is_trained_once():
-    apart, tied = (
+    separate, tied = (
         trained(sketch(load(name), BERT_VOCABULARY).networks.values())
         for name in ("alectra-small-owt", "alectra-small-tied-encoder")
     )
-    assert apart - tied == 789_760 + 33_024  # the layer, and the projection in its module
+    assert separate - tied == 789_760 + 33_024  # the layer, and the projection in its module
 
 
 def with_length(recipe: Recipe, length: int, **fields: object) -> Recipe:

@@ -53,9 +53,8 @@ def export_networks(
             (out / role).mkdir(exist_ok=True)
             for path in sorted(staged.iterdir()):
                 files.append(committed_file(out, f"{role}/{path.name}", path.replace))
-            files.append(
-                committed_file(out, f"{role}/README.md", partial(_write_text, cards[role]))
-            )
+            write_card = partial(Path.write_text, data=cards[role], encoding="utf-8")
+            files.append(committed_file(out, f"{role}/README.md", write_card))
             files += tokenizers.save_tokenizer(
                 tokenizer, out / role, longest, out, token_types=takes_token_types(network)
             )
@@ -80,10 +79,6 @@ def encoder_folder(exported: Path) -> Path:
     roles = (ENCODER_ROLE, "discriminator", "model")
     found = (exported / role for role in roles if (exported / role / "config.json").is_file())
     return next(found, exported / ENCODER_ROLE)
-
-
-def _write_text(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -130,9 +125,8 @@ def _check_reload(network: Any, folder: Path, tokenizer: LoadedTokenizer) -> Non
     reloaded = type(network).from_pretrained(folder, dtype=torch.float32).eval()
     probe_BL = probe_ids(tokenizer)
     with torch.no_grad():
-        difference = (
-            (network_outputs(reloaded, probe_BL) - network_outputs(network, probe_BL)).abs().max()
-        )
+        found, wanted = (network_outputs(net, probe_BL) for net in (reloaded, network))
+    difference = (found - wanted).abs().max()
     if not difference <= EXPORT_TOLERANCE:
         raise UserError(
             f"{network.config.model_type} does not survive export",

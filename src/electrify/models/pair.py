@@ -35,23 +35,14 @@ ARCHITECTURES = sorted(
 )
 # The field for the width of the embeddings, where it may differ from that of the encoder.
 EMBEDDING_WIDTH_FIELD = {
-    "electra": "embedding_size",
-    "albert": "embedding_size",
-    "convbert": "embedding_size",
-    "deberta-v2": "embedding_size",
-    "roformer": "embedding_size",
+    **dict.fromkeys(("electra", "albert", "convbert", "deberta-v2", "roformer"), "embedding_size"),
     "rembert": "input_embedding_size",
 }
 # Fields that a model reads though its configuration does not declare them.
 UNDECLARED = {
     "deberta-v2": {
-        "attention_head_size",
-        "conv_act",
-        "conv_kernel_size",
-        "embedding_size",
-        "norm_rel_ebd",
-        "position_buckets",
-        "share_att_key",
+        *("attention_head_size", "conv_act", "conv_kernel_size", "embedding_size"),
+        *("norm_rel_ebd", "position_buckets", "share_att_key"),
     }
 }
 # Here from_pretrained zeroes the embedding of the padding id, so the configuration gets none.
@@ -125,7 +116,8 @@ def _network(
     without_weights = torch.get_default_device().type == "meta"
     if part.init_from and not without_weights:
         return load_released(kind, settings, part.init_from, role_of(part))
-    network = _build(kind, settings, settings.model_type)
+    with _build_errors(settings.model_type):
+        network = kind.from_config(settings) if hasattr(kind, "from_config") else kind(settings)
     if run.init == "official":
         initialise(network, torch.Generator().manual_seed(seed))
     return network, []
@@ -138,10 +130,7 @@ def role_of(part: Discriminator | Generator) -> str:
 
 def discriminator_config(network: Discriminator, vocabulary: Vocabulary) -> Any:
     """Return the configuration of the discriminator."""
-    check_names(network.config, "discriminator")
-    if network.init_from:
-        return _released(network.architecture, network, vocabulary)
-    return _config(network.architecture, network.config, vocabulary, "discriminator")
+    return _config(network, network.architecture, network.config, vocabulary)
 
 
 def generator_config(
@@ -152,18 +141,16 @@ def generator_config(
     Width, heads and feed-forward size are scaled together and depth separately, as in the official
     code. A generator of another architecture inherits nothing.
     """
-    check_names(network.config, "generator")
     architecture = network.architecture or discriminator.architecture
-    if network.init_from:
-        return _released(architecture, network, vocabulary)
-    if architecture != discriminator.architecture:
-        return _config(architecture, network.config, vocabulary, "generator")
+    if network.init_from or architecture != discriminator.architecture:
+        return _config(network, architecture, network.config, vocabulary)
     large = discriminator_config(discriminator, vocabulary)
     fields = dict(discriminator.config)
     if discriminator.init_from:  # old files have fields that transformers no longer knows
         known = _field_names(architecture)
         fields = {name: value for name, value in released_fields(large).items() if name in known}
-    names = {name: large.attribute_map.get(name, name) for name in _SIZES}
+    sizes = ("hidden_size", "num_attention_heads", "num_hidden_layers")
+    names = {name: large.attribute_map.get(name, name) for name in sizes}
     if network.width != 1.0:
         hidden = round(large.hidden_size * network.width)
         fields[names["hidden_size"]] = hidden
@@ -178,15 +165,23 @@ def generator_config(
     if network.depth != 1.0:
         layers = max(1, round(large.num_hidden_layers * network.depth))
         fields[names["num_hidden_layers"]] = layers
-    return _config(architecture, fields | network.config, vocabulary, "generator")
-
-
-_SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers")
+    return _config(network, architecture, fields | network.config, vocabulary)
 
 
 def _config(
-    architecture: str, fields: Mapping[str, FieldValue], vocabulary: Vocabulary, role: str
+    network: Discriminator | Generator,
+    architecture: str,
+    fields: Mapping[str, FieldValue],
+    vocabulary: Vocabulary,
 ) -> Any:
+    """Check the fields of a network and return its configuration."""
+    role = role_of(network)
+    check_names(network.config, role)
+    if network.init_from:
+        settings = released_config(network.init_from, architecture, network.config, role)
+        check_values(vars(settings), CONFIG_MAPPING[architecture](), role)
+        check_vocabulary(settings, vocabulary.size, network.init_from)
+        return settings
     if architecture not in ARCHITECTURES:
         known = dict.fromkeys(ARCHITECTURES)
         raise unknown(f"{role}: {architecture}", architecture, known, "supported architecture")
@@ -201,41 +196,24 @@ def _config(
     names = _field_names(architecture)
     for name in fields:
         if name not in names:
-            settable = set(vars(default)) | UNDECLARED.get(architecture, set())
-            path = f"{role}.config.{name}"
-            raise unknown(path, name, dict.fromkeys(sorted(settable)), f"field of {architecture}")
+            known = dict.fromkeys(sorted({*vars(default), *UNDECLARED.get(architecture, ())}))
+            raise unknown(f"{role}.config.{name}", name, known, f"field of {architecture}")
     check_values(fields, default, role)
     special = {
         "pad_token_id": None if architecture in RESETS_PADDING else vocabulary.pad,
-        "bos_token_id": vocabulary.cls,
-        "eos_token_id": vocabulary.sep,
-        "cls_token_id": vocabulary.cls,
-        "sep_token_id": vocabulary.sep,
+        **dict.fromkeys(("bos_token_id", "cls_token_id"), vocabulary.cls),
+        **dict.fromkeys(("eos_token_id", "sep_token_id"), vocabulary.sep),
     }
-    known = {name: value for name, value in special.items() if hasattr(default, name)}
+    special = {name: value for name, value in special.items() if hasattr(default, name)}
     with _build_errors(architecture):
-        return kind(**{"vocab_size": vocabulary.size, **known, **fields})
+        return kind(**{"vocab_size": vocabulary.size, **special, **fields})
 
 
 def _field_names(architecture: str) -> set[str]:
     default = CONFIG_MAPPING[architecture]()
     computed = {n for n in dir(default) if isinstance(getattr(type(default), n, None), property)}
     declared = {*vars(default), *default.attribute_map, *computed}
-    public = {name for name in declared if not name.startswith("_")}
-    return public | UNDECLARED.get(architecture, set())
-
-
-def _released(architecture: str, network: Discriminator | Generator, vocabulary: Vocabulary) -> Any:
-    role = role_of(network)
-    settings = released_config(network.init_from, architecture, network.config, role)
-    check_values(vars(settings), CONFIG_MAPPING[architecture](), role)
-    check_vocabulary(settings, vocabulary.size, network.init_from)
-    return settings
-
-
-def _build(kind: Any, settings: Any, architecture: str) -> Any:
-    with _build_errors(architecture):
-        return kind.from_config(settings) if hasattr(kind, "from_config") else kind(settings)
+    return {n for n in declared if n[0] != "_"} | UNDECLARED.get(architecture, set())
 
 
 REFUSALS = (
@@ -262,8 +240,8 @@ def train_every_row(network: nn.Module) -> None:
     Hugging Face freezes it at 0 and the official code does not; frozen, the loss deviates by 2 to
     3 % within 20 steps.
     """
-    modules: list[Any] = list(network.modules())
-    for module in modules:
+    module: Any
+    for module in network.modules():
         weight = getattr(module, "weight", None)  # I-BERT has an embedding class of its own
         if hasattr(module, "padding_idx") and isinstance(weight, nn.Parameter):
             module.padding_idx = None

@@ -32,7 +32,7 @@ GIVE_A_MODEL = "give a folder written by save_pretrained or a Hub name, with saf
 
 def open_config(source: str) -> Any:
     """Load the configuration of a folder or Hub model."""
-    with _library_errors(f"transformers cannot load this model: {source}", source), _silence():
+    with _library_errors(f"transformers cannot load this model: {source}", source):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     if getattr(config, "quantization_config", None) is not None:
         raise UserError(
@@ -51,7 +51,7 @@ def open_config(source: str) -> Any:
 
 def open_tokenizer(source: str) -> Any:
     """Load the tokenizer of a folder or Hub model."""
-    with _library_errors(f"transformers cannot load the tokenizer of {source}", source), _silence():
+    with _library_errors(f"transformers cannot load the tokenizer of {source}", source):
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
@@ -61,8 +61,8 @@ def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, An
     allowed = os.environ.get(ALLOW_PICKLES) == "1"
     if not allowed:
         _refuse_pickles(source)
-    with _library_errors(f"the weights of {source} cannot be loaded", source), _silence():
-        network, loaded = kind.from_pretrained(
+    with _library_errors(f"the weights of {source} cannot be loaded", source):
+        loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(
             source,
             dtype=torch.float32,
             output_loading_info=True,
@@ -70,7 +70,7 @@ def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, An
             use_safetensors=None if allowed else True,
             **fields,
         )
-    return network, loaded
+    return loaded
 
 
 def open_backbone(source: str) -> Any:
@@ -97,41 +97,39 @@ def _conversion(folder: Path) -> str:
     named = getattr(open_config(str(folder)), "architectures", None)
     known = [name for name in named if name in dir(transformers)] if isinstance(named, list) else []
     classes = ((known or ["AutoModel"])[0], "AutoTokenizer")
-    return "; ".join(
-        [
-            f"from transformers import {', '.join(classes)}",
-            *(f"{name}.from_pretrained('OLD').save_pretrained('NEW')" for name in classes),
-        ]
-    )
+    lines = [f"{name}.from_pretrained('OLD').save_pretrained('NEW')" for name in classes]
+    return "; ".join([f"from transformers import {', '.join(classes)}", *lines])
 
 
 @contextmanager
 def _library_errors(what: str, source: str) -> Iterator[None]:
-    """Turn whatever transformers, tokenizers and safetensors raise into a UserError."""
+    """Turn whatever transformers, tokenizers and safetensors raise into a UserError.
+
+    Their logs, and those of the Hub's client, are silenced meanwhile.
+    """
     missing = not Path(source).exists()
     if missing and not HUB_NAME.fullmatch(source):
         raise UserError(f"there is no folder {source}", got=source, fix=GIVE_A_MODEL)
+    loggers = [getLogger(name) for name in ("transformers", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(CRITICAL)
     try:
         yield
+    except (KeyboardInterrupt, SystemExit, UserError):
+        raise
     except BaseException as error:  # Rust panics are not Exceptions
-        if isinstance(error, KeyboardInterrupt | SystemExit | UserError):
-            raise
+        got, fix = _one_line(error), GIVE_A_MODEL
         if missing and "couldn't connect" in str(error):
-            raise UserError(
-                f"there is no folder {source}, and the Hugging Face Hub cannot be reached",
-                got=source,
-                fix="give an existing folder, or go online to use a Hub name",
-            ) from error
-        runs_code = "trust_remote_code" in str(error)
-        raise UserError(
-            what,
-            got="a model with its own code (auto_map), which electrify never runs"
-            if runs_code
-            else _one_line(error),
-            fix="give a model whose architecture is part of transformers"
-            if runs_code
-            else GIVE_A_MODEL,
-        ) from error
+            what = f"there is no folder {source}, and the Hugging Face Hub cannot be reached"
+            got, fix = source, "give an existing folder, or go online to use a Hub name"
+        elif "trust_remote_code" in str(error):
+            got = "a model with its own code (auto_map), which electrify never runs"
+            fix = "give a model whose architecture is part of transformers"
+        raise UserError(what, got=got, fix=fix) from error
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _one_line(error: BaseException) -> str:
@@ -143,17 +141,3 @@ def _one_line(error: BaseException) -> str:
     message = " ".join(str(error).split())[:300]
     usual = isinstance(error, OSError | ValueError | RuntimeError) and message
     return message if usual else f"{type(error).__name__}: {message}".rstrip(": ")
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Silence the logs of transformers and of the Hub's client: failures become errors anyway."""
-    loggers = [getLogger(name) for name in ("transformers", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

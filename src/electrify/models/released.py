@@ -6,7 +6,7 @@ from typing import Any
 
 from electrify.errors import UserError
 from electrify.models.pretrained import open_config, open_model
-from electrify.recipes.schema import FieldValue
+from electrify.recipes.schema import TOKENIZER_FIELDS, FieldValue
 
 HEADS = ("classifier", "score", "discriminator_predictions", "lm_head", "cls", "predictions")
 """Prefixes of head weights, which may be missing: the model may have had another head."""
@@ -31,11 +31,11 @@ def released_config(
             got=f"{source} is {config.model_type}, the recipe says {architecture}",
             fix=f"set {role}.architecture to {config.model_type}, or use another model",
         )
-    heads = fields.get("num_attention_heads", getattr(config, "num_attention_heads", None))
-    if heads != getattr(config, "num_attention_heads", None):
+    released = getattr(config, "num_attention_heads", None)
+    if (heads := fields.get("num_attention_heads", released)) != released:
         raise UserError(
             f"{role}.init_from has a different number of attention heads than the recipe",
-            got=f"{config.num_attention_heads} in {source}, {heads} in the recipe",
+            got=f"{released} in {source}, {heads} in the recipe",
             fix=f"leave num_attention_heads out of [{role}.config]",
         )
     for name, value in fields.items():
@@ -50,11 +50,10 @@ def released_fields(config: Any) -> dict[str, Any]:
 
 
 # Fields of a configuration file that do not describe the network.
-NOT_SIZES = (
-    {"architectures", "dtype", "id2label", "label2id", "model_type", "transformers_version"}
-    | {f"{token}_token_id" for token in ("pad", "bos", "eos", "cls", "sep", "mask")}
-    | {"vocab_size", "_name_or_path"}
-)
+NOT_SIZES = TOKENIZER_FIELDS | {
+    *("architectures", "dtype", "id2label", "label2id", "model_type", "transformers_version"),
+    "_name_or_path",
+}
 
 
 def check_vocabulary(config: Any, size: int, source: str) -> None:

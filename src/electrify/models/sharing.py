@@ -80,20 +80,16 @@ def broken_ties(generator: Any, discriminator: Any, sharing: Sharing) -> list[st
     if output is not None and output.weight.shape == words.weight.shape:
         broken += [] if output.weight is words.weight else ["generator's output embeddings"]
     if sharing.embeddings == "gdes":
-        embeddings = discriminator.get_input_embeddings()
-        disentangled = isinstance(embeddings, DisentangledEmbedding)
-        if embeddings.weight.shape == words.weight.shape and not (
-            disentangled and embeddings.starts_from(words)
-        ):
+        other = discriminator.get_input_embeddings()
+        tied = isinstance(other, DisentangledEmbedding) and other.starts_from(words)
+        if other.weight.shape == words.weight.shape and not tied:
             broken.append("word embeddings")
     for part, mine, theirs in _shared_modules(generator, discriminator, sharing):
         if mine is not None and theirs is not None:
             broken += [
-                match.name
-                for match in _matches(part, mine, theirs)
-                if match.theirs is not None
-                and match.theirs.shape == match.mine.shape
-                and match.theirs is not match.mine
+                name
+                for name, _, parameter, other in _matches(part, mine, theirs)
+                if other is not None and other.shape == parameter.shape and other is not parameter
             ]
     return broken
 

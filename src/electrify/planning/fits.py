@@ -5,7 +5,7 @@ import torch
 from electrify.batches.masking import most_slots
 from electrify.errors import UserError
 from electrify.models.pair import Vocabulary
-from electrify.planning.hardware import GIGA, memory_of
+from electrify.planning.hardware import bytes_text, memory_of
 from electrify.planning.memory import Precision, memory, of_one_example
 from electrify.planning.sketch import sketch, trained
 from electrify.recipes.schema import Recipe
@@ -36,7 +36,7 @@ def check_fits(
         raise UserError(
             "the networks of this recipe do not fit in memory",
             got=f"{parameters:,} parameters: weights, gradients and optimizer state take about "
-            f"{_size(fixed)}, this machine has {_size(available)}",
+            f"{bytes_text(fixed)}, this machine has {bytes_text(available)}",
             fix="use smaller sizes in [discriminator.config] and [generator], or a larger machine; "
             "electrify plan RECIPE shows what a recipe needs",
         )
@@ -45,12 +45,8 @@ def check_fits(
         raise UserError(
             "a batch of this recipe does not fit in memory",
             got=f"{rows:,} examples of {run.length} tokens at a time take about "
-            f"{_size(sum(needed))}, this machine has {_size(available)}",
+            f"{bytes_text(sum(needed))}, this machine has {bytes_text(available)}",
             fix=f"use --micro-batch {largest} or less"
             if largest > 0
             else "use a shorter run.length or smaller networks",
         )
-
-
-def _size(count: float) -> str:
-    return f"{count / GIGA:,.1f} GB"

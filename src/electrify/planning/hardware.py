@@ -112,6 +112,15 @@ def _digits(name: str) -> str:
     return re.sub(r"\D", "", name)
 
 
+def bytes_text(count: float) -> str:
+    """Return a number of bytes in MB or GB.
+
+    >>> bytes_text(1_234_567), bytes_text(2.5e12)
+    ('1.2 MB', '2,500.0 GB')
+    """
+    return f"{count / GIGA:,.1f} GB" if count >= GIGA else f"{count / 1e6:.1f} MB"
+
+
 def memory_of(device: str) -> float:
     """Return the bytes of memory of the GPU ("cuda"), or else those this process may use."""
     import torch

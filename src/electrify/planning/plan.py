@@ -5,7 +5,16 @@ from typing import Any
 
 from electrify.config import check_least
 from electrify.errors import UserError
-from electrify.planning.hardware import GIGA, KNOWN, TERA, Hardware, name_of, near, this_machine
+from electrify.planning.hardware import (
+    GIGA,
+    KNOWN,
+    TERA,
+    Hardware,
+    bytes_text,
+    name_of,
+    near,
+    this_machine,
+)
 from electrify.progress import duration
 from electrify.recipes.schema import FromRecipe, check
 
@@ -116,8 +125,8 @@ def _text(table: dict[str, Any]) -> str:
             _memory(table["memory"], table["hardware"]),
             _time(table["seconds"], table["hardware"]),
             [
-                _row("Disk space of a checkpoint", _size(table["disk"]["checkpoint"])),
-                _row("Disk space of the exported model", _size(table["disk"]["model"])),
+                _row("Disk space of a checkpoint", bytes_text(table["disk"]["checkpoint"])),
+                _row("Disk space of the exported model", bytes_text(table["disk"]["model"])),
                 *(f"note: {note}" for note in table["notes"]),
             ],
         )
@@ -160,14 +169,14 @@ MEMORY_PARTS = {
 def _memory(needed: dict[str, Any], hardware: dict[str, Any]) -> list[str]:
     columns = needed.values()
     return [
-        _row("Memory per device, estimated", *needed),
+        _row("Estimated memory per device", *needed),
         *(
-            _row(f"  {label}", *(_size(column[part]) for column in columns))
+            _row(f"  {label}", *(bytes_text(column[part]) for column in columns))
             for part, label in MEMORY_PARTS.items()
         ),
         _row("  with a micro-batch of", *(f"{column['micro_batch']:,}" for column in columns)),
         _row(
-            f"  fits in {_size(hardware['memory'])}",
+            f"  fits in {bytes_text(hardware['memory'])}",
             *("yes" if column["fits"] else "no" for column in columns),
         ),
     ]
@@ -178,7 +187,7 @@ def _time(seconds: dict[str, float], hardware: dict[str, Any]) -> list[str]:
     peaks = " and ".join(f"{hardware[name] / TERA:.3g} ({name})" for name in seconds)
     return [
         _row(
-            f"Time on {hardware['devices']} × {device}, estimated",
+            f"Estimated time on {hardware['devices']} × {device}",
             *map(_long_duration, seconds.values()),
         ),
         f"  assuming {hardware['reached']:.0%} of the peak of {peaks} TFLOP/s",
@@ -200,15 +209,6 @@ def _large(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count:,}"
-
-
-def _size(count: float) -> str:
-    """Return a number of bytes in MB or GB.
-
-    >>> _size(1_234_567), _size(2.5e10)
-    ('1.2 MB', '25.0 GB')
-    """
-    return f"{count / GIGA:.1f} GB" if count >= GIGA else f"{count / 1e6:.1f} MB"
 
 
 def _long_duration(seconds: float) -> str:

@@ -305,11 +305,12 @@ def check(recipe: Recipe) -> None:
         value = getattr(getattr(recipe, section), field_name)
         for number in value if isinstance(value, tuple) else (value,):
             if number not in allowed:
+                flag = f"--{name.replace('_', '-')}"
                 default = getattr(getattr(Recipe(), section), field_name)
                 raise UserError(
                     f"{name} must be {allowed}",
                     got=config.shown(number),
-                    fix=f"use a value in that range for {_flag(name)}; the default is {default}",
+                    fix=f"use a value in that range for {flag}; the default is {default}",
                 )
     for role in ("discriminator", "generator"):
         fields_set = getattr(recipe, role).config
@@ -349,10 +350,6 @@ def _check_nothing_ignored(recipe: Recipe) -> None:
                 got=f"{value} with objective.kind = {recipe.objective.kind}",
                 fix=f"leave out {name}, or use another objective.kind",
             )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 TOKENIZER_FIELDS = {"vocab_size"} | {
