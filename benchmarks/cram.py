@@ -1,16 +1,16 @@
-"""What 45 minutes of two cores are worth: `python benchmarks/cram.py CORPORA GLUE --out cram`.
+"""Compare recipes for 45 minutes on two cores: `python benchmarks/cram.py CORPORA GLUE --out cram`.
 
 CORPORA is a folder with enwik8.gz, openstax_textbooks.txt.xz and wikipedia_squad_contexts.txt.xz.
 All rows have the same text, vocabulary, width, depth and time, and are fine-tuned with the same
-settings; ModernBERT's head reads the mean of all tokens, ELECTRA's reads [CLS], as theirs do:
+settings; ModernBERT's head uses the mean of all tokens, ELECTRA's uses [CLS], as in transformers:
 
-none       starting weights
-mlm        masked language modelling, the rest of the recipe the same
-official   ELECTRA-small's recipe at these sizes: post-norm, two bodies, weight 50, its own Adam
-ours       recipe cram-cpu
+none       random initial weights
+mlm        masked language modelling, otherwise the same recipe
+official   ELECTRA-small's recipe at these sizes: post-norm, separate encoders, weight 50, its Adam
+ours       the recipe cram-cpu
 
-Every step is a command that goes on where it stopped, so the same command again adds what is
-missing. Nothing else should run beside it: the budget is time.
+Every step is a command that resumes where it stopped, so running this again completes what is
+missing. Nothing else should run at the same time, because the budget is wall time.
 """
 
 import argparse
@@ -52,41 +52,45 @@ SOURCES = {
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser()
-    asked.add_argument("corpora", type=Path)
-    asked.add_argument("glue", type=Path)
-    asked.add_argument("--out", type=Path, default=Path("cram"))
-    asked.add_argument("--budget", default="45m")
-    asked.add_argument("--rows", default="none,mlm,official,ours")
-    asked.add_argument("--seeds", type=int, default=3)
-    given = asked.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("corpora", type=Path)
+    parser.add_argument("glue", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("cram"))
+    parser.add_argument("--budget", default="45m")
+    parser.add_argument("--rows", default="none,mlm,official,ours")
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     ours = schema.load("cram-cpu")
-    rows = given.rows.split(",")
+    rows = args.rows.split(",")
     for row in rows:
         check(RECIPES[row](ours))
-    shards = prepared(given.corpora, given.out, ours.run.length)
+    shards = prepare_shards(args.corpora, args.out, ours.run.length)
     for row in rows:
-        model = pretrained(row, ours, shards, given.out / row, given.budget)
-        flags = {"--data": given.glue, "--out": given.out / row / "glue", "--seeds": given.seeds}
+        model = pretrain(row, ours, shards, args.out / row, args.budget)
+        flags = {
+            "--data": args.glue,
+            "--out": args.out / row / "glue",
+            "--seeds": args.seeds,
+        }
         tasks = {"--tasks": ",".join(TASK_NAMES), "--workers": 2, "--length": ours.run.length}
         electrify("glue", model, **flags, **tasks, **FINETUNING)
     print(where())
-    Console(width=120).print(scores({row: given.out / row / "glue" for row in rows}))
+    Console(width=120).print(scores({row: args.out / row / "glue" for row in rows}))
     for row in rows:
         if row != "none":
-            print(f"{row:10} {learned(given.out / row / 'run')}")
+            print(f"{row:10} {learned(args.out / row / 'run')}")
 
 
-def electrify(*words: object, **flags: object) -> None:
-    """Run one of our commands, saying it."""
-    said = [str(word) for word in (*words, *(part for flag in flags.items() for part in flag))]
-    print(f"\n$ electrify {' '.join(said)}", flush=True)
-    subprocess.run([sys.executable, "-m", "electrify", *said], check=True)
+def electrify(*args: object, **flags: object) -> None:
+    """Print and run an electrify command."""
+    command = [str(word) for word in (*args, *(part for flag in flags.items() for part in flag))]
+    print(f"\n$ electrify {' '.join(command)}", flush=True)
+    subprocess.run([sys.executable, "-m", "electrify", *command], check=True)
 
 
-def prepared(corpora: Path, out: Path, length: int) -> Path:
-    """Shards of the three corpora."""
+def prepare_shards(corpora: Path, out: Path, length: int) -> Path:
+    """Prepare shards of the three corpora and return their folder."""
     docs = []
     for name, kind in SOURCES.items():
         docs.append(out / "docs" / name.split(".")[0])
@@ -97,8 +101,8 @@ def prepared(corpora: Path, out: Path, length: int) -> Path:
     return shards
 
 
-def pretrained(row: str, ours: Recipe, shards: Path, out: Path, budget: str) -> Path:
-    """The model of a row, ready to be fine-tuned."""
+def pretrain(row: str, ours: Recipe, shards: Path, out: Path, budget: str) -> Path:
+    """Pre-train the model of a row and return the folder to fine-tune."""
     recipe = RECIPES[row](ours)
     if row == "none":
         return untrained(recipe, shards / "tokenizer", out / "model")
@@ -111,7 +115,7 @@ def pretrained(row: str, ours: Recipe, shards: Path, out: Path, budget: str) -> 
 
 
 def masked_lm(ours: Recipe) -> Recipe:
-    """Our recipe without what only a generator has."""
+    """Return our recipe with the masked-LM objective and without a generator."""
     masks = ("mask_rate", "shown_as_mask", "with_replacement", "whole_words")
     kept = {name: getattr(ours.objective, name) for name in masks}
     objective = ObjectiveSettings(kind="mlm", **kept)
@@ -119,7 +123,7 @@ def masked_lm(ours: Recipe) -> Recipe:
 
 
 def official(ours: Recipe) -> Recipe:
-    """ELECTRA-small at our sizes, batch and length, with its own share of warm-up."""
+    """Return ELECTRA-small's recipe with our sizes, batch size and length."""
     theirs, config = schema.load("electra-small"), ours.discriminator.config
     width = int(config["hidden_size"])
     sizes = {
@@ -129,11 +133,11 @@ def official(ours: Recipe) -> Recipe:
         "num_attention_heads": config["num_attention_heads"],
         "intermediate_size": 4 * width,
     }
-    body = replace(theirs.discriminator, config={**theirs.discriminator.config, **sizes})
+    discriminator = replace(theirs.discriminator, config={**theirs.discriminator.config, **sizes})
     cadences = {name: getattr(ours.run, name) for name in ("log_every", "eval_every", "save_every")}
     shape = {name: getattr(ours.run, name) for name in ("batch_size", "length", "precision")}
     run = replace(theirs.run, **shape, **cadences)
-    return replace(theirs, discriminator=body, run=run)
+    return replace(theirs, discriminator=discriminator, run=run)
 
 
 RECIPES = {
@@ -145,11 +149,11 @@ RECIPES = {
 
 
 def scores(folders: dict[str, Path]) -> Table:
-    """Mean and standard deviation of every task's first score, and ours less each other row."""
+    """Return a table of main scores (mean and deviation) and of our gain over each row."""
     table = Table("", *(TASKS[name].title for name in TASK_NAMES))
     found = {row: by_task(folder) for row, folder in folders.items()}
     for row, tasks in found.items():
-        table.add_row(row, *map(mean_said, tasks.values()))
+        table.add_row(row, *map(mean_and_deviation, tasks.values()))
     for row in found if "ours" in found else ():
         if row != "ours":
             cells = (gain(found["ours"][name], found[row][name]) for name in TASK_NAMES)
@@ -158,44 +162,44 @@ def scores(folders: dict[str, Path]) -> Table:
 
 
 def by_task(folder: Path) -> dict[str, list[float]]:
-    """The first score of every seed: 0 where a training failed or the score is undefined."""
+    """Return the main score of every seed: 0 if training failed or the score is undefined."""
     found: dict[str, list[float]] = {name: [] for name in TASK_NAMES}
-    for one in read_results(folder):
-        scored = not one.failed and math.isfinite(main_score(one))
-        found[one.task].append(main_score(one) if scored else 0.0)
+    for result in read_results(folder):
+        scored = not result.failed and math.isfinite(main_score(result))
+        found[result.task].append(main_score(result) if scored else 0.0)
     return found
 
 
-def mean_said(some: Sequence[float]) -> str:
-    """A mean, with the standard deviation if there is one.
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """Return a mean, with the standard deviation if there are several values.
 
-    >>> mean_said([0.5, 0.7]), mean_said([0.5])
+    >>> mean_and_deviation([0.5, 0.7]), mean_and_deviation([0.5])
     ('0.600 ± 0.141', '0.500')
     """
-    return f"{fmean(some):.3f}" + (f" ± {stdev(some):.3f}" if len(some) > 1 else "")
+    return f"{fmean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
 
 
 def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """The difference of two means and its standard error.
+    """Return the difference of two means and its standard error.
 
-    The error is that of the seeds of fine-tuning: every row is one pre-training.
+    The error is over fine-tuning seeds: every row is one pre-training run.
 
     >>> gain([0.5, 0.7], [0.2, 0.4]), gain([0.5], [0.2])
     ('+0.300 ± 0.141', '+0.300')
     """
-    said = f"{fmean(ours) - fmean(theirs):+.3f}"
+    difference = f"{fmean(ours) - fmean(theirs):+.3f}"
     if min(len(ours), len(theirs)) < 2:
-        return said
-    error = sum(stdev(some) ** 2 / len(some) for some in (ours, theirs)) ** 0.5
-    return f"{said} ± {error:.3f}"
+        return difference
+    error = sum(stdev(scores) ** 2 / len(scores) for scores in (ours, theirs)) ** 0.5
+    return f"{difference} ± {error:.3f}"
 
 
 def learned(run: Path) -> str:
-    """How long a training took, and its last measurement on held-out text."""
+    """Return the steps and time of a run, and its last validation metrics."""
     last = [line for line in read_metrics(run) if line["split"] == "validation"][-1]
     values = {name: last[name] for name in ("generator_loss", "auc") if name in last}
-    said = "".join(f", {name} {value:.3f}" for name, value in values.items())
-    return f"{last['step']:,} steps in {seconds_trained(run) / 60:.1f} min{said}"
+    metrics = "".join(f", {name} {value:.3f}" for name, value in values.items())
+    return f"{last['step']:,} steps in {seconds_trained(run) / 60:.1f} min{metrics}"
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""Fine-tuning against a plain loop: `python benchmarks/finetune.py MODEL GLUE [--task cola]`.
+"""Compare fine-tuning with a plain loop: `python benchmarks/finetune.py MODEL GLUE [--task cola]`.
 
-ours           examples of like length together, padded to the longest of the batch, our head, our
-               optimizer
-plain          transformers' own head, batches at random, padded to the longest, torch's AdamW
-plain, 128     the same, everything padded to 128 tokens
+ours           batches of similar length, padded to the longest, with our head and optimizer
+plain          transformers' head, random batches padded to the longest, torch's AdamW
+plain, 128     the same, with all examples padded to 128 tokens
 
-The same encoder, the same examples, tokenized before, the same dropout, the same number of threads;
-interleaved, in one process, which keeps freed memory: that helps the plain loops too.
+All have the same encoder, examples (tokenized in advance), dropout and number of threads. They run
+interleaved in one process that keeps freed memory, which helps the plain loops too.
 """
 
 import numpy as np
 import torch
-from side_by_side import asked_for_glue, measure, report, where
+from side_by_side import glue_parser, measure, report, where
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from electrify.finetuning.batches import Shuffled
@@ -31,29 +30,30 @@ BATCH = 32
 
 
 def main() -> None:
-    asked = asked_for_glue(task="cola")
-    asked.add_argument("--batches", type=int, default=20)
-    asked.add_argument("--rounds", type=int, default=5)
-    given = asked.parse_args()
-    task = TASKS[given.task]
+    parser = glue_parser(task="cola")
+    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    task = TASKS[args.task]
     rivals = {
-        "ours": ours(given, task),
-        "plain": plain(given, task, padding="longest"),
-        "plain, 128": plain(given, task, padding="max_length"),
+        "ours": ours(args, task),
+        "plain": plain(args, task, padding="longest"),
+        "plain, 128": plain(args, task, padding="max_length"),
     }
-    for run in rivals.values():  # warm
+    for run in rivals.values():  # warm up
         run(2)
     rates = measure(
-        {name: lambda run=run: run(given.batches) for name, run in rivals.items()}, given.rounds
+        {name: lambda run=run: run(args.batches) for name, run in rivals.items()},
+        args.rounds,
     )
     print(f"{task.title}, {torch.get_num_threads()} threads, {where()}")
     report(rates, "ours", "examples/s")
 
 
-def ours(given, task):
-    encoder = open_encoder(given.model)
+def ours(args, task):
+    encoder = open_encoder(args.model)
     how = plan_for(PRESETS["paper"], task, encoder.config.hidden_size)
-    problem = GlueProblem(given.glue, task, how, "paper")
+    problem = GlueProblem(args.glue, task, how, "paper")
     rows = problem.prepare(problem.read("train"), encoder, learn=True)
     model = new_model(problem, encoder, seed=0).train()
     shuffled = Shuffled(rows.lengths, BATCH, seed=0)
@@ -74,24 +74,24 @@ def ours(given, task):
     return run
 
 
-def plain(given, task, padding):
-    tokenizer = AutoTokenizer.from_pretrained(given.model)
-    examples = read_split(given.glue, task, "train")
-    texts = [some for some in (examples.first, examples.second) if some is not None]
+def plain(args, task, padding):
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    examples = read_split(args.glue, task, "train")
+    texts = [column for column in (examples.first, examples.second) if column is not None]
     rows = tokenizer(*map(list, texts), truncation=True, max_length=128)
     model = AutoModelForSequenceClassification.from_pretrained(
-        given.model, num_labels=len(task.labels) or 1
+        args.model, num_labels=len(task.labels) or 1
     ).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     dtype = torch.long if task.labels else torch.float32
 
     def run(batches: int) -> float:
         for _ in range(batches):
-            some = draw.integers(0, len(examples), BATCH)
-            chosen = {name: [values[i] for i in some] for name, values in rows.items()}
+            indices = rng.integers(0, len(examples), BATCH)
+            chosen = {name: [values[i] for i in indices] for name, values in rows.items()}
             inputs = tokenizer.pad(chosen, padding=padding, max_length=128, return_tensors="pt")
-            labels = torch.tensor([examples.labels[i] for i in some], dtype=dtype)
+            labels = torch.tensor([examples.labels[i] for i in indices], dtype=dtype)
             loss = model(**inputs, labels=labels).loss
             optimizer.zero_grad()
             loss.backward()

@@ -1,10 +1,10 @@
-"""Steps of the CPU recipes in each precision: `python benchmarks/precision.py [--recipe tiny]`.
+"""Compare precisions of the CPU recipes: `python benchmarks/precision.py [--recipe tiny]`.
 
-auto             what `electrify pretrain` chooses here, for matmuls and for Muon
-Muon in bf16     float32, with Newton-Schulz iterations in bfloat16 as torch's Muon has them
+auto             what `electrify pretrain` chooses on this machine, for matmuls and for Muon
+Muon in bf16     float32, with Newton-Schulz iterations in bfloat16 as in torch's Muon
 all in bf16      matmuls in bfloat16 too
 
-Rounds change their order. On a CPU with AVX-512 or AMX, try what most computers have with
+The order changes every round. On a CPU with AVX-512 or AMX, try what most computers have with
 `MKL_ENABLE_INSTRUCTIONS=AVX2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2`.
 """
 
@@ -29,7 +29,7 @@ VOCABULARY = Vocabulary(8_192, 0, 101, 102)
 
 
 class Rival:
-    """A recipe's pair and optimizer, with their precisions."""
+    """A recipe's networks and optimizer in some precision."""
 
     def __init__(self, recipe: Recipe, precision: Asked, muon: torch.dtype | None = None) -> None:
         self.recipe, self.engine = recipe, Engine(precision, "cpu")
@@ -38,10 +38,10 @@ class Rival:
         self.optimizer = build_optimizer(self.model, recipe.optimizer, muon_dtype=dtype)
         self.step = 0
         self.optimizer_shares: list[float] = []
-        self.run(1)  # kernels are chosen, memory is found
+        self.run(1)  # warm up
 
     def run(self, steps: int) -> float:
-        """Take so many steps."""
+        """Run some optimizer steps."""
         spent = Spent()
         for _ in range(steps):
             inputs = batch(self.recipe, self.step, VOCABULARY)
@@ -55,22 +55,22 @@ class Rival:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--recipe", default="cram-cpu")
-    asked.add_argument("--steps", type=int, default=2, help="of each rival in a round")
-    asked.add_argument("--rounds", type=int, default=5)
-    given = asked.parse_args()
-    recipe = schema.load(given.recipe)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--recipe", default="cram-cpu")
+    parser.add_argument("--steps", type=int, default=2, help="steps of each rival per round")
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    recipe = schema.load(args.recipe)
     rivals = {
         "auto": Rival(recipe, "auto"),
         "Muon in bf16": Rival(recipe, "float32", torch.bfloat16),
         "all in bf16": Rival(recipe, "bf16", torch.bfloat16),
     }
     instructions = torch.backends.cpu.get_cpu_capability()
-    print(f"{given.recipe}, {torch.get_num_threads()} threads, {instructions}")
+    print(f"{args.recipe}, {torch.get_num_threads()} threads, {instructions}")
     print(f"{rivals['auto'].engine.choice.reason}; {where()}")
-    runs = {name: lambda rival=rival: rival.run(given.steps) for name, rival in rivals.items()}
-    report(measure(runs, given.rounds), "auto", "steps/s")
+    runs = {name: lambda rival=rival: rival.run(args.steps) for name, rival in rivals.items()}
+    report(measure(runs, args.rounds), "auto", "steps/s")
     for name, rival in rivals.items():
         print(f"{name:14} optimizer {median(rival.optimizer_shares[1:]):.1%} of a step")
 

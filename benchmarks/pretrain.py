@@ -1,18 +1,18 @@
-"""Pre-training steps beside what a user could pick instead: `python benchmarks/pretrain.py`.
+"""Compare pre-training steps with alternatives: `python benchmarks/pretrain.py`.
 
 ours              the objective, the fast layers and the update of `electrify pretrain`
-electra-pytorch   that package's `Electra` round the same Hugging Face networks, as its README shows
-plain             a loop over transformers as people write it: logits at every place, Gumbel noise
-                  over all of them, AdamW
-sgemm             as many operations as our step has, in products of all tokens with one matrix
+electra-pytorch   that package's `Electra` with the same Hugging Face networks, as in its README
+plain             the usual loop over transformers: logits at every position, Gumbel noise for all
+                  of them, AdamW
+sgemm             as many FLOPs as our step, in matmuls of all tokens with one matrix
 
-Each in a process that waits for its turn, on the same batches of random tokens, with networks of
-the same sizes, tied embeddings and the same dropout, in rounds that change their order; memory is
-by how much the largest resident memory of its process grew from before the networks.
-electra-pytorch is not among the project's dependencies: `pip install --no-deps electra-pytorch`.
+Each runs in its own process, one at a time, on the same batches of random tokens, with networks of
+the same sizes, tied embeddings and the same dropout; the order changes every round. Memory is the
+growth of the process's peak resident memory from before the networks are built.
+electra-pytorch is not a dependency of the project: `pip install --no-deps electra-pytorch`.
 """
 
-# B batch, L length, N slots a row, V vocabulary
+# B batch, L length, N slots per row, V vocabulary
 
 import argparse
 from collections.abc import Callable
@@ -42,93 +42,92 @@ from electrify.training.update import accumulate, apply_update
 VOCABULARY = Vocabulary(30_522, 0, 101, 102)
 MASK = 103
 Steps = Callable[[int], float]
-"""Takes so many steps and returns how many."""
+"""Runs some steps and returns their number."""
 
 
 def main() -> None:
-    given = _asked()
-    recipe = sized(given)
+    args = _parse_args()
+    recipe = sized(args)
     names = list(RIVALS)
     if mlm(recipe) or find_spec("electra_pytorch") is None:
         names.remove("electra-pytorch")
         print("without electra-pytorch: " + ("it has no MLM" if mlm(recipe) else "not installed"))
-    print(f"{given.recipe}, length {recipe.run.length}, batch {recipe.run.batch_size}, ", end="")
-    print(f"dropout {given.dropout}, {torch.get_num_threads()} threads, {where()}")
-    rivals = {name: Rival(name, given) for name in names}
+    print(f"{args.recipe}, length {recipe.run.length}, batch {recipe.run.batch_size}, ", end="")
+    print(f"dropout {args.dropout}, {torch.get_num_threads()} threads, {where()}")
+    rivals = {name: Rival(name, args) for name in names}
     rates = measure(
-        {name: lambda rival=rival: rival.run(given.steps) for name, rival in rivals.items()},
-        given.rounds,
+        {name: lambda rival=rival: rival.run(args.steps) for name, rival in rivals.items()},
+        args.rounds,
     )
     report(rates, "ours", "steps/s")
-    grown = {name: rival.end() for name, rival in rivals.items()}
+    memory = {name: rival.end() for name, rival in rivals.items()}
     tokens = recipe.run.length * recipe.run.batch_size
     for name in names[:-1]:
-        shares = [a / b for a, b in zip(rates[name], rates["sgemm"], strict=True)]
+        fractions = [a / b for a, b in zip(rates[name], rates["sgemm"], strict=True)]
         print(f"{name:16} {tokens * median(rates[name]):6.0f} tokens/s, ", end="")
-        print(f"{median(shares):.0%} of the speed of our matrix products alone; ", end="")
-        print(f"{grown[name] / 1e6:,.0f} MB, of which ours is {grown['ours'] / grown[name]:.2f}")
+        print(f"{median(fractions):.0%} of GEMM peak; ", end="")
+        print(f"{memory[name] / 1e6:,.0f} MB, ours needs {memory['ours'] / memory[name]:.2f} of it")
 
 
 class Rival:
-    """A program in a process of its own, which waits until it is its turn."""
+    """A program in a process of its own that runs when it is parser to."""
 
-    def __init__(self, name: str, given: argparse.Namespace) -> None:
-        here, there = Pipe()
-        process = get_context("spawn").Process(target=_turns, args=(name, given, there))
+    def __init__(self, name: str, args: argparse.Namespace) -> None:
+        self.pipe, child_pipe = Pipe()
+        process = get_context("spawn").Process(target=_serve, args=(name, args, child_pipe))
         process.start()
-        there.close()  # so that the end of the process ends the waiting
-        self.pipe = here
-        self.pipe.recv()  # it is warm
+        child_pipe.close()  # so that recv fails if the process ends
+        self.pipe.recv()  # wait until it has warmed up
 
     def run(self, steps: int) -> float:
-        """Take so many steps."""
+        """Run some steps."""
         self.pipe.send(steps)
         return float(self.pipe.recv())
 
     def end(self) -> int:
-        """By how many bytes its memory grew."""
+        """End the process and return the growth of its memory in bytes."""
         self.pipe.send(0)
         return int(self.pipe.recv())
 
 
-def _turns(name: str, given: argparse.Namespace, pipe: Any) -> None:
-    here = torch.device("cpu")
-    before = peak_memory(here)
-    run = RIVALS[name](sized(given))
+def _serve(name: str, args: argparse.Namespace, pipe: Any) -> None:
+    cpu = torch.device("cpu")
+    before = peak_memory(cpu)
+    run = RIVALS[name](sized(args))
     pipe.send(run(1))
     while steps := pipe.recv():
         pipe.send(run(steps))
-    pipe.send(peak_memory(here) - before)
+    pipe.send(peak_memory(cpu) - before)
 
 
-def _asked() -> argparse.Namespace:
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--recipe", default="electra-small")
-    asked.add_argument("--length", type=int, default=128)
-    asked.add_argument("--batch-size", type=int, default=32)
-    asked.add_argument("--dropout", type=float, default=0.1)
-    asked.add_argument("--steps", type=int, default=2, help="of each rival in a round")
-    asked.add_argument("--rounds", type=int, default=5)
-    return asked.parse_args()
+def _parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--recipe", default="electra-small")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--steps", type=int, default=2, help="steps of each rival per round")
+    parser.add_argument("--rounds", type=int, default=5)
+    return parser.parse_args()
 
 
-def sized(given: argparse.Namespace) -> Recipe:
-    """A shipped recipe at another length, batch and dropout."""
-    recipe = schema.load(given.recipe)
-    dropout = dict.fromkeys(dropouts(recipe.discriminator.architecture), given.dropout)
+def sized(args: argparse.Namespace) -> Recipe:
+    """Return a recipe with another length, batch size and dropout."""
+    recipe = schema.load(args.recipe)
+    dropout = dict.fromkeys(dropouts(recipe.discriminator.architecture), args.dropout)
     discriminator = replace(recipe.discriminator, config={**recipe.discriminator.config, **dropout})
     generator = recipe.generator
     if not mlm(recipe):
-        own = generator.architecture or recipe.discriminator.architecture
-        dropout = dict.fromkeys(dropouts(own), given.dropout)
+        architecture = generator.architecture or recipe.discriminator.architecture
+        dropout = dict.fromkeys(dropouts(architecture), args.dropout)
         generator = replace(generator, config={**generator.config, **dropout})
-    run = replace(recipe.run, length=given.length, batch_size=given.batch_size)
+    run = replace(recipe.run, length=args.length, batch_size=args.batch_size)
     return replace(recipe, discriminator=discriminator, generator=generator, run=run)
 
 
 def dropouts(architecture: str) -> list[str]:
-    """The fields of an architecture's configuration that say how much its body drops."""
-    fields = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # of BERT and its kin
+    """Return the dropout fields of an architecture's configuration."""
+    fields = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # of BERT and similar models
     fields += ("embedding_dropout", "attention_dropout", "mlp_dropout")  # of ModernBERT
     config = CONFIG_MAPPING[architecture]()
     return [name for name in fields if hasattr(config, name)]
@@ -139,7 +138,7 @@ def mlm(recipe: Recipe) -> bool:
 
 
 def batch(recipe: Recipe, step: int, vocabulary: Vocabulary = VOCABULARY) -> Batch:
-    """A full batch of random tokens with 15 % of its places chosen."""
+    """Return a full batch of random tokens with 15 % of its positions masked."""
     rng = torch.Generator().manual_seed(step)
     size, length = recipe.run.batch_size, recipe.run.length
     slots = most_slots(recipe.objective.mask_rate, length)
@@ -170,13 +169,13 @@ def ours(recipe: Recipe) -> Steps:
 
 
 def networks(recipe: Recipe) -> list[nn.Module]:
-    """The same networks without anything of ours in them, embeddings tied as recipes tie them."""
+    """Build the recipe's networks with tied embeddings, without our fast layers."""
     objective = build_objective(recipe, VOCABULARY, fast=False)
     return [network.train() for network in objective.networks.values()]
 
 
 def trained(models: list[nn.Module], recipe: Recipe, loss_of: Callable[[Batch], torch.Tensor]):
-    """Steps of AdamW on a loss."""
+    """Return a function that runs AdamW steps on a loss."""
     parameters = list({p for model in models for p in model.parameters()})
     optimizer = torch.optim.AdamW(parameters, lr=1e-5, eps=1e-6, weight_decay=0.01)
 
@@ -192,14 +191,14 @@ def trained(models: list[nn.Module], recipe: Recipe, loss_of: Callable[[Batch], 
 
 
 class Logits(nn.Module):
-    """A network that returns its logits alone, as electra-pytorch's README has it."""
+    """A network that returns only its logits, as in electra-pytorch's README."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, ids_BL: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:
-        """Logits; of two classes, how much the second exceeds the first."""
+        """Return the logits; for two classes, the second minus the first."""
         logits = self.network(ids_BL, **more).logits
         return logits[..., 1] - logits[..., 0] if logits.shape[-1] == 2 else logits
 
@@ -237,8 +236,9 @@ def plain(recipe: Recipe) -> Steps:
             sampled_BL = (logits_BLV + noise_BLV).argmax(dim=-1)
         ids_BL = torch.where(inputs.masked_BL == MASK, sampled_BL, inputs.ids_BL)
         labels_BL = (ids_BL != inputs.ids_BL).float()
-        said_BL = Logits(discriminator)(ids_BL, attention_mask=inputs.attention_BL)
-        loss = nn.functional.binary_cross_entropy_with_logits(said_BL.view_as(labels_BL), labels_BL)
+        logits_BL = Logits(discriminator)(ids_BL, attention_mask=inputs.attention_BL)
+        logits_BL = logits_BL.view_as(labels_BL)
+        loss = nn.functional.binary_cross_entropy_with_logits(logits_BL, labels_BL)
         return generator_loss + 50 * loss
 
     if mlm(recipe):
@@ -247,7 +247,7 @@ def plain(recipe: Recipe) -> Steps:
 
 
 def sgemm(recipe: Recipe) -> Steps:
-    """Products as large as those of the widest network, for as many operations as a step has."""
+    """Run matmuls as large as those of the widest network, with as many FLOPs as a step."""
     objective = build_objective(recipe, VOCABULARY)
     flops = objective_flops(objective, recipe)
     rows = recipe.run.length * recipe.run.batch_size

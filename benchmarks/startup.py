@@ -1,8 +1,8 @@
-"""How long one waits before anything happens: `python benchmarks/startup.py [--shards DIR]`.
+"""Measure start-up times: `python benchmarks/startup.py [--shards DIR]`.
 
-Whole commands in fresh processes, in rounds that change their order, beside a bare interpreter and
-beside the import that any program on transformers begins with. With shards, also a run of one step,
-from the command to the end.
+Runs complete commands in new processes, in rounds that change their order; for comparison, a bare
+interpreter and the imports of any program that uses transformers. With shards, also a complete run
+of one step.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from side_by_side import measure, where
 from electrify.tokens.store import Shards
 
 COMMANDS = {
-    "python, nothing": ["-c", "pass"],
+    "python -c pass": ["-c", "pass"],
     "electrify --help": ["-m", "electrify", "--help"],
     "electrify recipes": ["-m", "electrify", "recipes"],
     "electrify pretrain tiny --help": ["-m", "electrify", "pretrain", "tiny", "--help"],
@@ -31,19 +31,19 @@ COMMANDS = {
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--shards", type=Path)
-    asked.add_argument("--rounds", type=int, default=5)
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shards", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
     rivals = {name: partial(run, arguments) for name, arguments in COMMANDS.items()}
-    if given.shards:
-        rivals["electrify pretrain tiny, one step"] = partial(one_step, given.shards)
+    if args.shards:
+        rivals["electrify pretrain tiny, one step"] = partial(one_step, args.shards)
     for work in rivals.values():
-        work()  # so that files are in memory
-    rates = measure(rivals, given.rounds)
+        work()  # so that files are cached
+    rates = measure(rivals, args.rounds)
     print(where())
-    for name, some in rates.items():
-        seconds = sorted(1 / rate for rate in some)
+    for name, values in rates.items():
+        seconds = sorted(1 / rate for rate in values)
         print(f"{name:40} {median(seconds):6.2f} s  ({seconds[0]:.2f} to {seconds[-1]:.2f})")
 
 

@@ -1,9 +1,10 @@
-"""What saving costs, and whether memory grows: `python benchmarks/training.py [--shards DIR]`.
+"""Measure the cost of checkpoints and the growth of memory: `python benchmarks/training.py`.
 
-save     electra-small with both networks and Adam's moments: seconds that training waits for a save
-         (the copy), seconds of the write in the background, and the share of training at one save
-         every 15 minutes
-memory   resident memory of a small run at step 200 and after 1,000 steps more, saves included
+save     electra-small with both networks and optimizer state: seconds that training is blocked by a
+         checkpoint (the copy), seconds of the write in the background, and the fraction of training
+         time with one checkpoint every 15 minutes
+memory   resident memory of a small run at step 200 and after 1,000 more steps with checkpoints
+         (needs --shards DIR)
 """
 
 import argparse
@@ -28,12 +29,12 @@ from electrify.training.optim import build_optimizer
 from electrify.training.state import model_tensors, optimizer_tensors
 from electrify.training.update import accumulate, apply_update
 
-CADENCE = 15 * 60
+SECONDS_BETWEEN_SAVES = 15 * 60
 ROUNDS = 5
 
 
 def save_cost() -> None:
-    """The cost of saving electra-small."""
+    """Measure the cost of a checkpoint of electra-small."""
     recipe = schema.load("electra-small")
     model = build_objective(recipe, Vocabulary(30_522, 0, 101, 102))
     optimizer = build_optimizer(model, recipe.optimizer)
@@ -56,20 +57,23 @@ def save_cost() -> None:
             writing.append(writer.seconds)
         size = sum(p.stat().st_size for p in Path(folder).rglob("*") if p.is_file()) / 2e6
         writer.close()
-    wait, write = statistics.median(blocking), statistics.median(writing)
-    print(f"save of electra-small: {size:.0f} MB; training waits {wait:.3f} s, ", end="")
-    print(f"written in {write:.2f} s; {wait / CADENCE:.4%} of training at 15 minutes")
+    blocked, write = statistics.median(blocking), statistics.median(writing)
+    print(
+        f"checkpoint of electra-small: {size:.0f} MB; blocks training for {blocked:.3f} s, ", end=""
+    )
+    fraction = blocked / SECONDS_BETWEEN_SAVES
+    print(f"written in {write:.2f} s; {fraction:.4%} of training with one every 15 minutes")
 
 
-def resident() -> float:
-    """Megabytes of memory that this process holds."""
+def resident_memory() -> float:
+    """Return the resident memory of this process in megabytes."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def memory_growth(shards: Path) -> None:
-    """Memory after 200 and after 1,200 steps of a small pair, a save every 50."""
+    """Measure memory after 200 and 1,200 steps of a small pair, with a checkpoint every 50."""
     recipe = schema.load("tiny")
     tokenizer = tokenizers.load_tokenizer(shards / "tokenizer")
     model = build_objective(recipe, vocabulary_of(tokenizer)).train()
@@ -80,9 +84,9 @@ def memory_growth(shards: Path) -> None:
         writer = Writer(Path(folder), Policy())
         for step in range(1_200):
             batch = batches[step]
-            done = accumulate(model, optimizer, [tensors(batch)], batch.totals(), 1.0)
+            gradient = accumulate(model, optimizer, [tensors(batch)], batch.totals(), 1.0)
             apply_update(optimizer, 1e-4)
-            model.metrics(done.sums)
+            model.metrics(gradient.sums)
             if step % 50 == 0:
                 writer.save(
                     lambda step=step: snapshot(
@@ -91,17 +95,17 @@ def memory_growth(shards: Path) -> None:
                 )
             if step == 199:
                 writer.wait()
-                before = resident()
+                before = resident_memory()
         writer.close()
-    print(f"memory: {before:.0f} MB at step 200, {resident():.0f} MB after 1,000 more")
+    print(f"memory: {before:.0f} MB at step 200, {resident_memory():.0f} MB after 1,000 more")
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--shards", type=Path)
-    chosen = arguments.parse_args()
-    begin = time.monotonic()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shards", type=Path)
+    args = parser.parse_args()
+    started = time.monotonic()
     save_cost()
-    if chosen.shards:
-        memory_growth(chosen.shards)
-    print(f"({time.monotonic() - begin:.0f} s)")
+    if args.shards:
+        memory_growth(args.shards)
+    print(f"({time.monotonic() - started:.0f} s)")

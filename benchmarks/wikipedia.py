@@ -1,10 +1,10 @@
-"""`electrify corpus wikipedia` beside wikiextractor on one dump: residue, words and speed.
+"""Compare `electrify corpus wikipedia` with wikiextractor on one dump: residue, words and speed.
 
     python benchmarks/wikipedia.py DUMP [--rounds 5]
 
-wikiextractor (AGPL) is run as a program of its own if `wikiextractor` is on the path or beside this
-Python; it is neither imported nor needed. Both use one process and write to disk. Their word counts
-are over the pages that both keep; theirs hold headings, ours hold list items.
+wikiextractor (AGPL) is run as a separate program if `wikiextractor` is on the PATH or next to this
+Python; it is not imported and not required. Both use one process and write to disk. Words are
+counted on the pages that both keep; wikiextractor keeps headings, electrify keeps list items.
 """
 
 import argparse
@@ -33,18 +33,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dump", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="benchmark") as folder:
-        compare(arguments, Path(folder))
+        compare(args, Path(folder))
 
 
-def compare(arguments: argparse.Namespace, work: Path) -> None:
-    """Time both, then compare what they wrote."""
-    beside = Path(sys.executable).with_name("wikiextractor")
-    rival = str(beside) if beside.exists() else shutil.which("wikiextractor")
-    plain = work / "dump.xml"  # unpacking is not what is measured
+def compare(args: argparse.Namespace, work: Path) -> None:
+    """Time both, then compare their output."""
+    local = Path(sys.executable).with_name("wikiextractor")
+    rival = str(local) if local.exists() else shutil.which("wikiextractor")
+    plain = work / "dump.xml"  # decompression is not measured
     with plain.open("wb") as file:
-        file.writelines(read_blocks(arguments.dump))
+        file.writelines(read_blocks(args.dump))
     megabytes = plain.stat().st_size / 1e6
 
     def ours() -> float:
@@ -61,14 +61,12 @@ def compare(arguments: argparse.Namespace, work: Path) -> None:
         subprocess.run(command, check=True, capture_output=True)
         return megabytes
 
-    rates = measure(
-        {"electrify": ours} | ({"wikiextractor": theirs} if rival else {}), arguments.rounds
-    )
+    rates = measure({"electrify": ours} | ({"wikiextractor": theirs} if rival else {}), args.rounds)
     documents = {d.id: d.text for d in read_parquet(row_groups(work / "ours"))}
     lines = [line for text in documents.values() for line in text.split("\n")]
     residue = sum(bool(RESIDUE.search(line)) for line in lines)
     print(f"{len(documents):,} documents, {len(lines):,} lines")
-    print(f"markup residue in {residue:,} lines: {1000 * residue / len(lines):.2f} in 1,000")
+    print(f"markup residue in {residue:,} lines: {1000 * residue / len(lines):.2f} per 1,000")
     if rival:
         other = _extracted(work / "theirs")
         if not other:

@@ -1,8 +1,8 @@
-"""Try a tiny pair of every architecture and write what came of it: docs/architectures.md.
+"""Try a tiny pair of every architecture and write the results to docs/architectures.md.
 
     python -m docs.architectures
 
-The tests ask the same questions and compare the answers with the table, so it cannot go stale.
+The tests run the same checks and compare the results with the page, so it stays up to date.
 """
 
 # B batch, L length
@@ -31,64 +31,64 @@ from electrify.objectives.rtd import ReplacedTokenDetection, Weights, replaced_l
 from electrify.recipes.schema import Sharing
 
 TABLE = Path(__file__).with_suffix(".md")
-TOLERANCE = 1e-5  # of logits and, relative to the largest, of gradients
-PADDING, MORE_PADDING = 5, 16
+TOLERANCE = 1e-5  # of logits, and of gradients relative to the largest
+PADDING, EXTRA_PADDING = 5, 16
 
-# What no loss reaches, by a part of its name, and why that is as it should be.
+# Parameters that get no gradient, by a part of their name, and why that is correct.
 NOT_REACHED = {
-    "pooler": "sums up a whole text for tasks that we do not train",
-    "contact_head": "tells which parts of a protein touch",
-    "_global": "serves tokens marked as global, of which there are none",
-    "entity_": "serves entities beside the text, of which there are none",
-    "w2e_query": "turns tokens to entities",
-    "e2w_query": "turns entities to tokens",
-    "e2e_query": "turns entities to each other",
+    "pooler": "summarises a whole text for tasks that are not trained here",
+    "contact_head": "predicts which parts of a protein touch",
+    "_global": "is used for global tokens, of which there are none",
+    "entity_": "is used for entities, of which there are none",
+    "w2e_query": "attends from tokens to entities",
+    "e2w_query": "attends from entities to tokens",
+    "e2e_query": "attends from entities to entities",
 }
-# What the errors of the libraries mean, by architecture and question.
-IN_WORDS = {
-    ("mra", "gradients"): "none reaches its attention, which is a CUDA kernel: without it "
-    "transformers takes zeros for the result",
+# What the errors of the libraries mean, by architecture and check.
+EXPLANATIONS = {
+    ("mra", "gradients"): "its attention gets none; it is a CUDA kernel, without which "
+    "transformers returns zeros",
     ("funnel", "half the depth"): "its depth is a list, `block_sizes`",
-    ("ibert", "gdes"): "the tables of I-BERT return a scale beside the rows",
-    ("squeezebert", "half the width"): "the tables must have the width of the body",
+    ("ibert", "gdes"): "the embeddings of I-BERT also return a scale",
+    ("squeezebert", "half the width"): "the embeddings must be as wide as the encoder",
 }
 
 
 class Trial(NamedTuple):
-    """What one architecture does. Reasons are empty where nothing is wrong."""
+    """The results of all checks of one architecture."""
 
     classes: tuple[str, str]
     gathered: float
-    """The largest difference between logits of the slots alone and the same of all tokens."""
+    """Largest difference between the logits of the slots only and those from all tokens."""
     stray: list[str]
-    """Parameters whose gradient is not what the losses of their own networks give them."""
+    """Parameters whose gradient is not that of the losses of their own networks."""
     not_reached: list[str]
-    """Trainable parameters without any gradient."""
+    """Trainable parameters without a gradient."""
     tied: list[str]
-    """Modules of the tables that both networks have, at the same size."""
-    apart: list[str]
-    """Tables that each has for itself."""
+    """Embedding modules that the two networks share at the same size."""
+    unshared: list[str]
+    """Embeddings that each network has separately."""
     shrinks: list[str]
-    """Ways to make the generator smaller that leave the word table tied."""
+    """Ways to shrink the generator that keep the word embeddings tied."""
     gdes: bool
     """Whether gradient-disentangled sharing works."""
     padding: float
-    """How much more padding changes the discriminator's logits, relative to the largest."""
+    """Change of the discriminator's logits with more padding, relative to the largest."""
     reloads: bool
-    """Whether what is exported loads again with the same logits."""
+    """Whether the export loads again with the same logits."""
     errors: list[str]
-    """What the questions with the answer no ended in."""
+    """Errors of the checks that failed."""
 
 
 @cache
 def trial(architecture: str) -> Trial:
-    """Ask everything; raises what building the pair raises."""
+    """Run all checks; raises what building the pair raises."""
     pair = build_pair(tiny_recipe(architecture), VOCABULARY)
     inputs = tiny_inputs(padding=PADDING)
     errors: list[str] = []
-    with asking("gdes", errors):
+    with collecting("gdes", errors):
         check_disentangled(architecture, inputs)
-    with asking("export", errors):
+    with collecting("export", errors):
         check_reload(pair)
     shrinks = list(shrinking(architecture, inputs, errors))
     return Trial(
@@ -96,7 +96,7 @@ def trial(architecture: str) -> Trial:
         gathered_difference(pair.generator, inputs),
         *stray_and_missing(model_of(pair), inputs),
         tied_modules(pair),
-        lone_tables(pair),
+        unshared_embeddings(pair),
         shrinks,
         not any(error.startswith("gdes") for error in errors),
         padding_difference(pair.discriminator, inputs),
@@ -106,24 +106,24 @@ def trial(architecture: str) -> Trial:
 
 
 @contextmanager
-def asking(what: str, errors: list[str]) -> Iterator[None]:
-    """Inside, whatever goes wrong is the answer."""
+def collecting(check: str, errors: list[str]) -> Iterator[None]:
+    """Append any error inside the context to a list."""
     try:
         yield
     except UserError as error:
-        errors.append(f"{what}: {error.got}")
+        errors.append(f"{check}: {error.got}")
     except Exception as error:
-        errors.append(f"{what}: {type(error).__name__}: {error}")
+        errors.append(f"{check}: {type(error).__name__}: {error}")
 
 
 def model_of(pair: Pair) -> ReplacedTokenDetection:
-    """The pair under the objective, with the official weights of the losses."""
+    """Return replaced token detection with the pair and the official loss weights."""
     return ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
 
 
 @torch.no_grad()
 def gathered_difference(generator: nn.Module, inputs: Batch) -> float:
-    """How far the head on the slots alone is from the head on all tokens."""
+    """Return how much the logits of the slots only differ from those of all tokens."""
     generator.eval()
     rows_M = flat_rows(inputs.positions_BN, inputs.ids_BL.shape[1])
     full_MV = call(generator, inputs.masked_BL, inputs).logits.flatten(0, 1)[rows_M]
@@ -134,7 +134,7 @@ def gathered_difference(generator: nn.Module, inputs: Batch) -> float:
 
 
 def stray_and_missing(model: ReplacedTokenDetection, inputs: Batch) -> tuple[list[str], list[str]]:
-    """Whose gradient is not the sum of what its own networks' losses give, and who has none."""
+    """Return parameters whose gradient is not the sum of their networks' losses, or is missing."""
     both = gradients(model, inputs, Weights())
     by_loss = {
         "generator": gradients(model, inputs, Weights(discriminator=0.0)),
@@ -163,7 +163,7 @@ def stray_and_missing(model: ReplacedTokenDetection, inputs: Batch) -> tuple[lis
 
 
 def gradients(model: ReplacedTokenDetection, inputs: Batch, weights: Weights) -> dict[str, Tensor]:
-    """The gradient of every parameter for some weights of the losses, 0 where there is none."""
+    """Return the gradient of every parameter for these loss weights, 0 where there is none."""
     model.train().zero_grad(set_to_none=True)
     model.weights = weights
     torch.manual_seed(0)
@@ -175,38 +175,38 @@ def gradients(model: ReplacedTokenDetection, inputs: Batch, weights: Weights) ->
 
 
 def tied_modules(pair: Pair) -> list[str]:
-    """The last names of the modules whose parameters both networks have."""
+    """Return the last names of the modules whose parameters both networks share."""
     names = shared_parameters(pair.generator, pair.discriminator)
     return list(dict.fromkeys(name.split(".")[-2] for name in names))
 
 
-def lone_tables(pair: Pair) -> list[str]:
-    """The last names of trained tables that the generator does not share."""
+def unshared_embeddings(pair: Pair) -> list[str]:
+    """Return the last names of trained embeddings that the generator does not share."""
     shared = {id(parameter) for parameter in pair.discriminator.parameters()}
-    tables = (
+    names = (
         name.split(".")[-1]
         for name, module in pair.generator.base_model.named_modules()
         if isinstance(module, nn.Embedding)
         and module.weight.requires_grad
         and id(module.weight) not in shared
     )
-    return list(dict.fromkeys(tables))
+    return list(dict.fromkeys(names))
 
 
 def shrinking(architecture: str, inputs: Batch, errors: list[str]) -> Iterator[str]:
-    """Whether half the width and half the depth run and leave the word table tied."""
+    """Yield the ways of halving the generator that run and keep the word embeddings tied."""
     for by in ("width", "depth"):
-        with asking(f"half the {by}", errors):
+        with collecting(f"half the {by}", errors):
             pair = build_pair(tiny_recipe(architecture, **{by: 0.5}), VOCABULARY)
             model_of(pair)(inputs, inputs.totals())[0].backward()
             words = [network.get_input_embeddings().weight for network in pair[:2]]
-            apart = dict.fromkeys(note.partition(":")[0].split(".")[-2] for note in pair.notes)
+            unshared = dict.fromkeys(note.partition(":")[0].split(".")[-2] for note in pair.notes)
             if words[0] is words[1]:
-                yield f"{by} (apart: {', '.join(apart)})" if apart else by
+                yield f"{by} (not shared: {', '.join(unshared)})" if unshared else by
 
 
 def check_disentangled(architecture: str, inputs: Batch) -> None:
-    """Raise unless a table with a difference starts as the generator's and learns alone."""
+    """Raise unless disentangled embeddings start as the generator's and learn separately."""
     pair, plain = (
         build_pair(tiny_recipe(architecture, Sharing(kind)), VOCABULARY)
         for kind in ("gdes", "none")
@@ -219,7 +219,7 @@ def check_disentangled(architecture: str, inputs: Batch) -> None:
             for network in (pair.discriminator, plain.discriminator)
         )
     if (found_BL - wanted_BL).abs().max() > TOLERANCE:
-        raise ValueError("the sum of both tables is not used as the table was")
+        raise ValueError("the sum of both matrices is not used like ordinary embeddings")
     model = model_of(pair)
     found = gradients(model, inputs, Weights(generator=0.0))
     generators = {id(parameter) for parameter in pair.generator.parameters()}
@@ -232,21 +232,21 @@ def check_disentangled(architecture: str, inputs: Batch) -> None:
 
 @torch.no_grad()
 def padding_difference(discriminator: nn.Module, inputs: Batch) -> float:
-    """How much the logits of real tokens change when more padding follows."""
-    extra_BL = torch.zeros(len(inputs.ids_BL), MORE_PADDING, dtype=torch.long)
+    """Return how much the logits of real tokens change when more padding follows."""
+    extra_BL = torch.zeros(len(inputs.ids_BL), EXTRA_PADDING, dtype=torch.long)
     names = ("ids_BL", "attention_BL", "types_BL")
     padded = {name: torch.cat([getattr(inputs, name), extra_BL], dim=1) for name in names}
     discriminator.eval()
     short_BL, long_BL = (
-        replaced_logits(call(discriminator, some.ids_BL, some).logits)
-        for some in (inputs, inputs._replace(**padded))
+        replaced_logits(call(discriminator, batch.ids_BL, batch).logits)
+        for batch in (inputs, inputs._replace(**padded))
     )
     change_BL = (long_BL[:, : short_BL.shape[1]] - short_BL) * inputs.attention_BL
     return float(change_BL.abs().max() / short_BL.abs().max())
 
 
 def check_reload(pair: Pair) -> None:
-    """Raise unless the exported pair loads with the same logits, which `export_networks` checks."""
+    """Raise unless the exported pair loads with the same logits, as `export_networks` checks."""
     networks = {
         "discriminator": pair.discriminator,
         "generator": pair.generator,
@@ -257,60 +257,60 @@ def check_reload(pair: Pair) -> None:
         export_networks(networks, cards, tiny_tokenizer(), Path(folder) / "out", {}, longest=64)
 
 
-# --- words
+# --- the page
 
 
 def faults(architecture: str, found: Trial) -> list[str]:
-    """Why an architecture cannot be used, though it can be built."""
-    wrong = list(found.stray)
+    """Return why an architecture that can be built cannot be used."""
+    reasons = list(found.stray)
     if found.gathered > TOLERANCE:
-        wrong.append(f"the gathered logits differ by {found.gathered:.0e}")
+        reasons.append(f"the gathered logits differ by {found.gathered:.0e}")
     if unexplained := [n for n in found.not_reached if not any(part in n for part in NOT_REACHED)]:
-        wrong.append(f"gradients: none reaches {unexplained[0]}")
+        reasons.append(f"gradients: {unexplained[0]} gets none")
     if not found.reloads:
-        wrong += [error for error in found.errors if error.startswith("export")]
-    return [in_words(architecture, error) for error in wrong]
+        reasons += [error for error in found.errors if error.startswith("export")]
+    return [explained(architecture, error) for error in reasons]
 
 
-def in_words(architecture: str, error: str) -> str:
-    """What an error means, if that is known."""
-    question = error.partition(":")[0]
-    words = IN_WORDS.get((architecture, question))
-    return f"{question}: {words}" if words else error
+def explained(architecture: str, error: str) -> str:
+    """Return the explanation of an error if there is one, else the error."""
+    check = error.partition(":")[0]
+    explanation = EXPLANATIONS.get((architecture, check))
+    return f"{check}: {explanation}" if explanation else error
 
 
 COLUMNS = {
     "architecture": "model type of `transformers`",
-    "classes": "of generator and discriminator",
-    "gathered": "the largest difference between the generator's logits for the slots alone and the "
-    "same logits computed for all tokens",
-    "`tied` ties": "the tables and norms that both networks have, at the same width",
-    "stays apart": "tables that each network has for itself nevertheless, as they lie elsewhere",
-    "generator shrinks by": "what may be smaller while the word table stays tied, and what of the "
-    "rest then stays apart; where width is missing, the tables have the width of the body",
-    "`gdes`": "whether gradient-disentangled sharing starts as the generator's table, and sends no "
-    "gradient back",
-    "blind to padding": "whether the output stays the same when more padding follows; where it "
-    "does not, the output for a text depends on the texts beside it in the batch",
+    "classes": "the classes of generator and discriminator",
+    "gathered": "largest difference between the generator's logits computed for the masked "
+    "positions only and the same logits computed for all tokens",
+    "shared by `tied`": "embeddings and norms that the two networks share at the same width",
+    "not shared": "embeddings that each network keeps separately, as they are in another module",
+    "generator can shrink in": "what can be smaller while the word embeddings stay tied, and what "
+    "is then not shared; where width is missing, the embeddings are as wide as the encoder",
+    "`gdes`": "whether gradient-disentangled sharing starts from the generator's embeddings and "
+    "sends no gradient back",
+    "ignores padding": "whether the output stays the same when more padding follows; if not, the "
+    "output for a text depends on the other texts in the batch",
     "reloads": "whether the exported folders load in `transformers` with the same logits",
-    "remarks": "parameters that no loss reaches, and why something above does not work",
+    "remarks": "parameters that get no gradient, and why something does not work",
 }
 
 
 def row(architecture: str, found: Trial) -> list[str]:
-    """A row of the table of what works."""
+    """Return the row of an architecture that works."""
     remarks = [
-        f"no loss reaches `{part.strip('_')}`, which {why}"
+        f"`{part.strip('_')}` gets no gradient: it {why}"
         for part, why in NOT_REACHED.items()
         if any(part in name for name in found.not_reached)
     ]
-    remarks += [in_words(architecture, error) for error in found.errors]
+    remarks += [explained(architecture, error) for error in found.errors]
     return [
         architecture,
         ", ".join(found.classes),
         f"{found.gathered:.0e}" if found.gathered else "0",
         ", ".join(found.tied),
-        ", ".join(found.apart) or "-",
+        ", ".join(found.unshared) or "-",
         ", ".join(found.shrinks) or "-",
         YES_OR_NO[found.gdes],
         YES_OR_NO[found.padding <= TOLERANCE],
@@ -322,8 +322,8 @@ def row(architecture: str, found: Trial) -> list[str]:
 YES_OR_NO = {True: "yes", False: "no"}
 
 
-def tried() -> tuple[list[list[str]], dict[str, str]]:
-    """Rows of what works, and reasons by architecture for what does not."""
+def results() -> tuple[list[list[str]], dict[str, str]]:
+    """Return rows of architectures that work, and reasons by architecture for the others."""
     rows, failures = [], {}
     for architecture in ARCHITECTURES:
         try:
@@ -331,29 +331,29 @@ def tried() -> tuple[list[list[str]], dict[str, str]]:
         except UserError as error:
             failures[architecture] = f"{error.what}: {error.got}"
             continue
-        if wrong := faults(architecture, found):
-            failures[architecture] = wrong[0]
+        if reasons := faults(architecture, found):
+            failures[architecture] = reasons[0]
         else:
             rows.append(row(architecture, found))
     return rows, failures
 
 
 def page(rows: list[list[str]], failures: dict[str, str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [
         "# Architectures",
         "",
         "Every architecture for which `transformers` has a masked-LM and a token-classification "
         "class, tried with a tiny pair.",
-        f"Made by `make docs-architectures` with transformers {transformers.__version__}; "
-        "`tests/models/test_architectures.py` compares it with what it finds.",
+        f"Generated by `make docs-architectures` with transformers {transformers.__version__}; "
+        "`tests/models/test_architectures.py` checks that it is up to date.",
         "",
         f"{len(rows)} of {len(ARCHITECTURES)} work: one step of replaced token detection runs, "
         "the gathered logits equal the full ones",
-        f"to {TOLERANCE:.0e}, generator and discriminator learn each from its own loss and what "
-        "they share from both, and the export reloads.",
+        f"to {TOLERANCE:.0e}, each network learns from its own loss and shared weights from both, "
+        "and the export reloads.",
         "",
-        *(f"- **{name}**: {words}" for name, words in COLUMNS.items()),
+        *(f"- **{name}**: {meaning}" for name, meaning in COLUMNS.items()),
         "",
         *_table(list(COLUMNS), rows),
         "",
@@ -364,13 +364,13 @@ def page(rows: list[list[str]], failures: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    cells = [head, ["---"] * len(head), *rows]
+def _table(header: list[str], rows: list[list[str]]) -> list[str]:
+    cells = [header, ["---"] * len(header), *rows]
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in cells]
 
 
 def rows_of(text: str) -> dict[str, list[str]]:
-    """The rows of a page's tables, by architecture."""
+    """Return the rows of a page's tables by architecture."""
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     return {cells[0]: cells for cells in lines if cells[0] not in ("architecture", "---")}
 
@@ -379,7 +379,7 @@ def main() -> None:
     """Write the page."""
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    rows, failures = tried()
+    rows, failures = results()
     TABLE.write_text(page(rows, failures), encoding="utf-8")
     print(f"{TABLE}: {len(rows)} work, {len(failures)} do not ({', '.join(failures)})")
 

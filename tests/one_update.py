@@ -1,4 +1,4 @@
-"""One update of the weights, as the loop makes it."""
+"""One optimizer step, as the training loop does it."""
 
 from electrify.finetuning.heads import Examples, Labelled
 from electrify.training.update import Gradient, accumulate, apply_update
@@ -11,5 +11,5 @@ def update(model, optimizer, micro_batches, totals, lr, max_norm) -> Gradient:
 
 
 def examples_of(batch: Labelled) -> Examples:
-    """The total of a batch that is not split."""
+    """Return the totals of a batch that is not split into micro-batches."""
     return Examples(float(batch.weights_B.sum()))

@@ -1,4 +1,4 @@
-"""Every architecture that transformers has both classes for; docs/architectures.py asks them."""
+"""Every architecture that transformers has both classes for, tried by docs/architectures.py."""
 
 import pytest
 import torch
@@ -23,25 +23,25 @@ from electrify.errors import UserError
 from electrify.models.pair import ARCHITECTURES, build_pair
 from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 
-# Vision-language models: their text tower alone has no configuration of its own.
+# Vision-language models: their text encoder has no configuration of its own.
 NOT_TEXT = {"modernvbert", "ultravbert"}
 WORKING = [name for name in ARCHITECTURES if name not in NOT_TEXT]
-# In `make test`; `make test-all` takes all of them.
+# In `make test`; `make test-all` runs all of them.
 COMMON = {"electra", "bert", "albert", "roberta", "distilbert", "deberta-v2", "modernbert", "mpnet"}
 
 
 def each(names: list[str]) -> list:
-    """The common ones as they are, the others marked slow."""
+    """Return parameters for all architectures, with the less common ones marked slow."""
     return [n if n in COMMON else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
 EACH = each(WORKING)
-# Built and run, but its attention gives zeros where its CUDA kernel is missing.
+# Builds and runs, but its attention returns zeros where its CUDA kernel is missing.
 NEEDS_CUDA = {"mra"}
 SEEN = [name for name in WORKING if name not in NEEDS_CUDA]
 
 
-def test_there_are_enough_of_them():
+def test_at_least_40_architectures_work():
     assert len(SEEN) >= 40
 
 
@@ -65,12 +65,12 @@ def test_the_gathered_head_gives_the_same_logits(architecture):
 
 @pytest.mark.parametrize("architecture", EACH)
 def test_gradients_reach_what_they_should_and_only_that(architecture):
-    """The generator learns from its loss, the discriminator from its own, tied tables from both."""
+    """Each network learns from its own loss, and tied embeddings from both."""
     assert trial(architecture).stray == []
 
 
 @pytest.mark.parametrize("architecture", each(SEEN))
-def test_every_parameter_learns_or_it_is_known_why_not(architecture):
+def test_every_parameter_learns_or_has_a_known_reason_not_to(architecture):
     missing = trial(architecture).not_reached
     assert [name for name in missing if not any(part in name for part in NOT_REACHED)] == []
 
@@ -82,11 +82,11 @@ def test_every_reason_for_not_learning_is_needed():
 
 
 @pytest.mark.parametrize("architecture", EACH)
-def test_the_page_says_what_is_found(architecture):
-    """If this fails after a change that is meant: `make docs-architectures`."""
+def test_the_page_matches_the_results(architecture):
+    """If this fails after an intended change, run `make docs-architectures`."""
     written, found = rows_of(TABLE.read_text(encoding="utf-8"))[architecture], trial(architecture)
-    if wrong := faults(architecture, found):
-        assert written == [architecture, wrong[0]]
+    if reasons := faults(architecture, found):
+        assert written == [architecture, reasons[0]]
         return
     assert len(written) == len(COLUMNS)
     number = list(COLUMNS).index("gathered")
@@ -103,7 +103,7 @@ def test_the_page_lists_every_architecture():
 
 
 @pytest.mark.parametrize("architecture", sorted(NOT_TEXT))
-def test_what_cannot_be_paired_says_why(architecture):
+def test_unsupported_architectures_are_refused_with_a_reason(architecture):
     with pytest.raises(UserError) as error:
         build_pair(tiny_recipe(architecture), VOCABULARY)
     assert error.value.what in rows_of(TABLE.read_text(encoding="utf-8"))[architecture][1]
@@ -113,8 +113,8 @@ def test_what_cannot_be_paired_says_why(architecture):
     ("architecture", "smaller"),
     [("squeezebert", {"width": 0.5}), ("funnel", {"depth": 0.5})],
 )
-def test_a_size_that_an_architecture_refuses_is_a_users_error(architecture, smaller):
-    with pytest.raises(UserError, match="cannot be built from this recipe"):
+def test_a_size_that_an_architecture_refuses_is_a_user_error(architecture, smaller):
+    with pytest.raises(UserError, match=r"cannot build .* from this recipe"):
         build_pair(tiny_recipe(architecture, **smaller), VOCABULARY)
 
 
@@ -130,11 +130,11 @@ def test_an_unknown_architecture_or_field_has_a_near_match():
         assert error.value.fix == f"did you mean {near}?"
 
 
-# --- checks of the checks
+# --- the checks themselves detect faults
 
 
 class Leaky(ReplacedTokenDetection):
-    """The discriminator's loss reaches the generator."""
+    """An objective whose discriminator loss reaches the generator."""
 
     def forward(self, inputs, totals, noise_MV=None):
         loss, sums = super().forward(inputs, totals, noise_MV)
@@ -142,7 +142,7 @@ class Leaky(ReplacedTokenDetection):
         return loss + self.weights.discriminator * bias.sum(), sums
 
 
-def test_a_leak_is_seen():
+def test_a_leak_is_detected():
     pair = build_pair(tiny_recipe("electra"), VOCABULARY)
     leaky = Leaky(pair.generator, pair.discriminator, Weights())
     stray, missing = stray_and_missing(leaky, tiny_inputs())
@@ -151,7 +151,7 @@ def test_a_leak_is_seen():
     assert missing == []
 
 
-def test_a_network_that_a_loss_does_not_reach_is_seen():
+def test_a_network_that_a_loss_does_not_reach_is_detected():
     pair = build_pair(tiny_recipe("electra"), VOCABULARY)
     model = model_of(pair)
     model.discriminator.electra.encoder.register_forward_hook(
@@ -164,7 +164,7 @@ def test_a_network_that_a_loss_does_not_reach_is_seen():
     assert "discriminator.discriminator_predictions.dense.weight" not in missing
 
 
-def test_a_head_that_looks_at_its_neighbours_is_seen():
+def test_a_head_that_mixes_positions_is_detected():
     pair = build_pair(tiny_recipe("electra"), VOCABULARY)
 
     class Mixing(nn.Module):
@@ -176,7 +176,7 @@ def test_a_head_that_looks_at_its_neighbours_is_seen():
     assert gathered_difference(pair.generator, tiny_inputs()) > TOLERANCE
 
 
-def test_an_export_that_differs_is_seen():
+def test_an_export_that_differs_is_detected():
     pair = build_pair(tiny_recipe("electra"), VOCABULARY)
     pair.generator.register_forward_hook(
         lambda module, arguments, output: type(output)(logits=output.logits + 1)

@@ -1,4 +1,4 @@
-"""The exported encoder, as the snippets of other projects and run_glue.py open it."""
+"""The exported encoder loads the way other projects and run_glue.py load it."""
 
 from functools import cache
 
@@ -26,7 +26,7 @@ def exported(tmp_path_factory):
     """Return a function that exports a pair of an architecture and returns it with the folder."""
 
     @cache
-    def made(architecture):
+    def export(architecture):
         pair = build_pair(tiny_recipe(architecture), VOCABULARY)
         networks = {
             "discriminator": pair.discriminator,
@@ -38,11 +38,11 @@ def exported(tmp_path_factory):
         export_networks(networks, cards, tiny_tokenizer(), out, {}, longest=64)
         return encoder_folder(out), pair.discriminator.eval()
 
-    return made
+    return export
 
 
-def by_its_class(architecture, folder, labels):
-    """As in the READMEs of lmtuners and its models on the Hub."""
+def with_its_class(architecture, folder, labels):
+    """Load as in the READMEs of lmtuners and its models on the Hub."""
     kind = getattr(transformers, OWN_CLASS[architecture])
     return kind.from_pretrained(folder, num_labels=labels)
 
@@ -53,7 +53,7 @@ def as_run_glue(architecture, folder, labels):
 
 
 @pytest.mark.parametrize("labels", [1, 2, 3])
-@pytest.mark.parametrize("how", [by_its_class, as_run_glue])
+@pytest.mark.parametrize("how", [with_its_class, as_run_glue])
 @pytest.mark.parametrize("architecture", OWN_CLASS)
 def test_any_number_of_labels_gets_a_new_head(architecture, how, labels, exported):
     folder, discriminator = exported(architecture)
@@ -84,12 +84,12 @@ def test_the_encoder_alone_gives_the_discriminators_hidden_states(architecture, 
     encoder = AutoModel.from_pretrained(folder)
     tokens = AutoTokenizer.from_pretrained(folder)(TEXT, return_tensors="pt")
     with torch.no_grad():
-        given, wanted = encoder(**tokens)[0], discriminator.base_model(**tokens)[0]
-    torch.testing.assert_close(given, wanted, rtol=0, atol=1e-5)
+        found, wanted = encoder(**tokens)[0], discriminator.base_model(**tokens)[0]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
     assert encoder.config.architectures == [type(encoder).__name__]
 
 
-def test_exports_of_before_are_fine_tuned_from_their_discriminator(tmp_path):
+def test_older_exports_are_fine_tuned_from_their_discriminator(tmp_path):
     for role in ("generator", "discriminator"):
         (tmp_path / role).mkdir()
         (tmp_path / role / "config.json").touch()
@@ -103,13 +103,13 @@ def test_the_encoder_of_a_baseline_and_of_disentangled_embeddings(role, tmp_path
     else:
         recipe = tiny_recipe("bert", Sharing(embeddings="gdes"))
         network = build_pair(recipe, VOCABULARY).discriminator
-    table = network.get_input_embeddings()
+    embeddings = network.get_input_embeddings()
     networks = {role: network, "encoder": encoder_alone(network)}
     export_networks(
         networks, dict.fromkeys(networks, ""), tiny_tokenizer(), tmp_path, {}, longest=64
     )
-    assert network.get_input_embeddings() is table
+    assert network.get_input_embeddings() is embeddings
     encoder = AutoModel.from_pretrained(encoder_folder(tmp_path))
-    assert torch.equal(encoder.get_input_embeddings().weight, table.weight)
+    assert torch.equal(encoder.get_input_embeddings().weight, embeddings.weight)
     config = AutoConfig.from_pretrained(tmp_path / role)
     assert config.architectures == [type(network).__name__]

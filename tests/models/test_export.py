@@ -1,4 +1,4 @@
-"""What is exported loads in transformers without us, and gives the same numbers."""
+"""Exported networks load in transformers without electrify and give the same outputs."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def tokenizer() -> LoadedTokenizer:
 
 
 def export_pair(recipe: Recipe, tokenizer: LoadedTokenizer, out: Path) -> dict:
-    """Export a pair with weights that moved; returns its networks."""
+    """Export a pair with perturbed weights; returns its networks."""
     pair = build_pair(recipe, VOCABULARY)
     networks = {"discriminator": pair.discriminator, "generator": pair.generator}
     torch.manual_seed(1)
@@ -99,28 +99,28 @@ def test_a_fresh_process_without_us_gets_the_same_logits(architectures, tokenize
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    for (architecture, role, logits_), line in zip(expected, done.stdout.splitlines(), strict=True):
-        again = torch.tensor(json.loads(line))
+    for (architecture, role, logits), line in zip(expected, done.stdout.splitlines(), strict=True):
+        reloaded = torch.tensor(json.loads(line))
         torch.testing.assert_close(
-            again,
-            logits_.flatten(),
+            reloaded,
+            logits.flatten(),
             rtol=0,
             atol=1e-5,
             msg=lambda m, w=f"{architecture} {role}": f"{w}: {m}",
         )
 
 
-def test_a_disentangled_table_is_exported_as_the_sum(tokenizer, tmp_path):
+def test_disentangled_embeddings_are_exported_as_the_sum(tokenizer, tmp_path):
     recipe = tiny_recipe("deberta-v2", Sharing(embeddings="gdes"))
     networks = export_pair(recipe, tokenizer, tmp_path / "out")
-    again = type(networks["discriminator"]).from_pretrained(tmp_path / "out" / "discriminator")
-    table = networks["discriminator"].get_input_embeddings()
-    assert type(table).__name__ == "DisentangledEmbedding", "training goes on with it"
-    assert torch.equal(again.get_input_embeddings().weight, table.weight)
-    assert not torch.equal(table.weight, networks["generator"].get_input_embeddings().weight)
+    reloaded = type(networks["discriminator"]).from_pretrained(tmp_path / "out" / "discriminator")
+    embeddings = networks["discriminator"].get_input_embeddings()
+    assert type(embeddings).__name__ == "DisentangledEmbedding", "training continues with it"
+    assert torch.equal(reloaded.get_input_embeddings().weight, embeddings.weight)
+    assert not torch.equal(embeddings.weight, networks["generator"].get_input_embeddings().weight)
 
 
-def test_the_folder_is_whole_and_the_second_time_nothing_is_written(tokenizer, tmp_path):
+def test_the_folder_is_complete_and_a_second_export_writes_nothing(tokenizer, tmp_path):
     export_pair(tiny_recipe("electra"), tokenizer, tmp_path / "out")
     manifest = read_manifest(tmp_path / "out", "model")
     assert verify(tmp_path / "out", manifest) == []
@@ -138,23 +138,23 @@ def test_the_folder_is_whole_and_the_second_time_nothing_is_written(tokenizer, t
 def test_weights_that_do_not_reload_are_not_exported(tokenizer, tmp_path, monkeypatch):
     pair = build_pair(tiny_recipe("bert"), VOCABULARY)
     kind = type(pair.discriminator)
-    saved = kind.save_pretrained
+    save_pretrained = kind.save_pretrained
 
-    def forgetful(self, folder, **tensors):
+    def save_other_weights(self, folder, **tensors):
         with torch.no_grad():
             self.classifier.bias += 1.0
-        saved(self, folder, **tensors)
+        save_pretrained(self, folder, **tensors)
         with torch.no_grad():
             self.classifier.bias -= 1.0
 
-    monkeypatch.setattr(kind, "save_pretrained", forgetful)
+    monkeypatch.setattr(kind, "save_pretrained", save_other_weights)
     networks, cards = {"discriminator": pair.discriminator}, {"discriminator": ""}
     with pytest.raises(UserError, match="does not survive export"):
         export_networks(networks, cards, tokenizer, tmp_path / "out", {}, 64)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-# --- going on from a released pair
+# --- starting from a released pair
 
 
 def continued(source: Path, architecture: str = "electra", **fields: object) -> Recipe:
@@ -187,39 +187,44 @@ def test_a_masked_lm_can_become_a_pair_with_a_new_head(tokenizer, tmp_path):
     recipe = Recipe(Discriminator("bert", init_from=source), Generator(init_from=source))
     pair = build_pair(recipe, VOCABULARY)
     assert pair.notes == [
-        "discriminator: classifier.bias is new",
-        "discriminator: classifier.weight is new",
+        "discriminator: classifier.bias is newly initialised",
+        "discriminator: classifier.weight is newly initialised",
     ]
     state = network.state_dict()
     for name, tensor in pair.discriminator.base_model.named_parameters():
         assert torch.equal(tensor, state[f"bert.{name}"]), name
 
 
-def test_what_the_generator_gives_up_is_said(tokenizer, tmp_path):
+def test_a_note_says_that_the_generators_embeddings_are_replaced(tokenizer, tmp_path):
     export_pair(tiny_recipe("bert", Sharing(embeddings="none")), tokenizer, tmp_path)
     pair = build_pair(continued(tmp_path, "bert"), VOCABULARY)
-    assert [note.split(":")[0] for note in pair.notes] == ["word table"]
+    assert [note.split(":")[0] for note in pair.notes] == ["word embeddings"]
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"hidden_size": 64}, "sizes of discriminator.init_from are not the recipe's"),
-        ({"architecture": "bert"}, "another architecture"),
-        ({"num_hidden_layers": 1}, "has more than the recipe's network"),
-        ({"num_attention_heads": 4}, "the heads of discriminator.init_from"),
+        ({"hidden_size": 64}, "discriminator.init_from has different sizes than the recipe"),
+        ({"architecture": "bert"}, "has a different architecture than the recipe"),
+        ({"num_hidden_layers": 1}, "has more weights than the recipe's network"),
+        (
+            {"num_attention_heads": 4},
+            "discriminator.init_from has a different number of attention heads",
+        ),
     ],
 )
 def test_released_weights_that_do_not_fit_are_refused(change, what, tokenizer, tmp_path):
     export_pair(tiny_recipe("electra"), tokenizer, tmp_path)
     with pytest.raises(UserError, match=what):
         build_pair(continued(tmp_path, **change), VOCABULARY)
-    with pytest.raises(UserError, match="not prepared for this released model"):
+    with pytest.raises(UserError, match="not prepared with the tokenizer of the released model"):
         build_pair(continued(tmp_path), VOCABULARY._replace(size=300))
 
 
-def test_a_source_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"no model at discriminator\.init_from") as error:
+def test_an_error_names_a_missing_source(tmp_path):
+    with pytest.raises(
+        UserError, match=r"cannot load the model of discriminator\.init_from"
+    ) as error:
         build_pair(continued(tmp_path / "nowhere"), VOCABULARY)
     assert "nowhere" in error.value.got
 
@@ -227,11 +232,11 @@ def test_a_source_that_is_not_there_is_named(tmp_path):
 def test_a_new_generator_takes_its_sizes_from_a_released_discriminator(tokenizer, tmp_path):
     export_pair(tiny_recipe("electra"), tokenizer, tmp_path)
     settings = tmp_path / "discriminator" / "config.json"
-    old_field = {"gradient_checkpointing": False}  # as older files have it
+    old_field = {"gradient_checkpointing": False}  # as in older files
     settings.write_text(json.dumps(json.loads(settings.read_text()) | old_field))
     released = Discriminator("electra", init_from=str(tmp_path / "discriminator"))
     pair = build_pair(Recipe(released, Generator(width=0.5)), VOCABULARY)
-    mine, theirs = pair.generator.config, pair.discriminator.config
-    assert mine.num_hidden_layers == theirs.num_hidden_layers == 2
-    assert mine.hidden_size * 2 == theirs.hidden_size
+    generator, discriminator = pair.generator.config, pair.discriminator.config
+    assert generator.num_hidden_layers == discriminator.num_hidden_layers == 2
+    assert generator.hidden_size * 2 == discriminator.hidden_size
     assert pair.notes == []

@@ -1,4 +1,4 @@
-"""The fast path: the same numbers with dropout off, the same distribution with it on."""
+"""The fast path gives the same outputs without dropout, and the same distribution with it."""
 
 # B batch, L length, A = batch × heads
 
@@ -20,12 +20,12 @@ from electrify.recipes.schema import Recipe, Run
 
 
 def short(architecture: str) -> Recipe:
-    """A tiny pair for short texts: some architectures count places from past that of padding."""
+    """Return a recipe for short texts: some architectures number positions from past padding."""
     return replace(tiny_recipe(architecture), run=Run(init="huggingface", length=32))
 
 
-def dropping(architecture: str) -> Recipe:
-    """A tiny pair with dropout wherever it has it."""
+def with_dropout(architecture: str) -> Recipe:
+    """Return a recipe of a tiny pair with dropout wherever the architecture has it."""
     recipe = short(architecture)
     fields = {
         name: 0.1 if "dropout" in name else value
@@ -58,7 +58,7 @@ def test_with_dropout_every_architecture_runs_where_it_ran_before(architecture, 
     inputs = tiny_inputs(padding=6)
 
     def step(fast: bool) -> None:
-        objective = build_objective(dropping(architecture), VOCABULARY, fast=fast)
+        objective = build_objective(with_dropout(architecture), VOCABULARY, fast=fast)
         objective.train()
         with torch.autocast("cpu", torch.bfloat16, enabled=sixteen_bits):
             loss, _ = objective(inputs, inputs.totals())
@@ -67,7 +67,7 @@ def test_with_dropout_every_architecture_runs_where_it_ran_before(architecture, 
 
     try:
         step(fast=False)
-    except RuntimeError:  # deberta and xmod have no 16 bits on a processor
+    except RuntimeError:  # deberta and xmod do not run in 16 bits on a CPU
         assert sixteen_bits
         return
     step(fast=True)
@@ -80,59 +80,58 @@ def test_with_dropout_every_architecture_runs_where_it_ran_before(architecture, 
 def test_with_dropout_the_mean_of_many_losses_is_that_of_the_plain_path(architecture):
     inputs, means, deviations = tiny_inputs(padding=6), [], []
     for fast in (True, False):
-        objective = build_objective(dropping(architecture), VOCABULARY, fast=fast)
+        objective = build_objective(with_dropout(architecture), VOCABULARY, fast=fast)
         objective.train()
         assert any(isinstance(m, FastDropout) for m in objective.modules()) is fast
         torch.manual_seed(1)
         with torch.no_grad():
             losses = [float(objective(inputs, inputs.totals())[0]) for _ in range(200)]
-        drawn = torch.tensor(losses)
-        means.append(float(drawn.mean()))
-        deviations.append(float(drawn.std()))
+        means.append(float(torch.tensor(losses).mean()))
+        deviations.append(float(torch.tensor(losses).std()))
     assert means[0] == pytest.approx(means[1], abs=5 * deviations[1] / 200**0.5)
     assert deviations[0] == pytest.approx(deviations[1], rel=0.3)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.003])
-def test_coins_fall_as_often_as_they_should_and_independently(rate):
+def test_the_dropout_mask_has_the_right_rate_and_is_independent(rate):
     count = 1_000_000
-    drawn = dropout_mask(7, rate, count)
-    kept = drawn > 0
-    assert torch.unique(drawn).tolist() == pytest.approx([0, 1 / (1 - rate)], rel=1e-4)
-    wrong = 5 * (rate * (1 - rate) / count) ** 0.5
-    assert float(kept.float().mean()) == pytest.approx(1 - rate, abs=wrong)
-    for apart in (1, 2, 3, 4, 256, 1024):  # within a word of the stream, and a row further
-        both = (kept[apart:] & kept[:-apart]).float().mean()
-        assert float(both) == pytest.approx((1 - rate) ** 2, abs=2 * wrong)
+    mask = dropout_mask(7, rate, count)
+    kept = mask > 0
+    assert torch.unique(mask).tolist() == pytest.approx([0, 1 / (1 - rate)], rel=1e-4)
+    tolerance = 5 * (rate * (1 - rate) / count) ** 0.5
+    assert float(kept.float().mean()) == pytest.approx(1 - rate, abs=tolerance)
+    for lag in (1, 2, 3, 4, 256, 1024):  # within a word of the random stream, and across rows
+        both = (kept[lag:] & kept[:-lag]).float().mean()
+        assert float(both) == pytest.approx((1 - rate) ** 2, abs=2 * tolerance)
     other = dropout_mask(8, rate, count) > 0
-    assert float((kept & other).float().mean()) == pytest.approx((1 - rate) ** 2, abs=2 * wrong)
+    assert float((kept & other).float().mean()) == pytest.approx((1 - rate) ** 2, abs=2 * tolerance)
 
 
-def test_the_gradient_is_dropped_where_the_numbers_were():
-    drop, numbers = FastDropout(0.3), torch.ones(50, 33, requires_grad=True)
-    dropped = drop(numbers)
+def test_forward_and_backward_use_the_same_dropout_mask():
+    drop, values = FastDropout(0.3), torch.ones(50, 33, requires_grad=True)
+    dropped = drop(values)
     dropped.sum().backward()
-    assert torch.equal(numbers.grad, dropped)
-    assert 0 < int((dropped == 0).sum()) < numbers.numel()
+    assert torch.equal(values.grad, dropped)
+    assert 0 < int((dropped == 0).sum()) < values.numel()
 
 
-def test_dropout_follows_the_seed_of_torch_and_rests_in_evaluation():
-    drop, numbers = FastDropout(0.5), torch.ones(1000)
+def test_dropout_follows_the_seed_of_torch_and_is_off_in_evaluation():
+    drop, values = FastDropout(0.5), torch.ones(1000)
     torch.manual_seed(3)
-    first, second = drop(numbers), drop(numbers)
+    first, second = drop(values), drop(values)
     torch.manual_seed(3)
-    assert torch.equal(drop(numbers), first)
+    assert torch.equal(drop(values), first)
     assert not torch.equal(first, second)
-    assert drop.eval()(numbers) is numbers
-    assert not drop.train()(numbers).equal(numbers)
-    assert not FastDropout(1.0)(numbers).any()
-    assert drop.train()(numbers.bfloat16()).dtype == torch.bfloat16
+    assert drop.eval()(values) is values
+    assert not drop.train()(values).equal(values)
+    assert not FastDropout(1.0)(values).any()
+    assert drop.train()(values.bfloat16()).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("cached", [1 << 18, 5 * 40 * 40, 1])
-def test_attention_and_its_gradients_are_those_of_the_formula(padded, cached, monkeypatch):
-    monkeypatch.setattr(attention, "CACHED", cached)
+@pytest.mark.parametrize("scores", [1 << 18, 5 * 40 * 40, 1])
+def test_attention_and_its_gradients_are_those_of_the_formula(padded, scores, monkeypatch):
+    monkeypatch.setattr(attention, "SCORES_PER_CHUNK", scores)
     torch.manual_seed(0)
     query, key, value = (torch.randn(3, 4, 40, 16, requires_grad=True) for _ in range(3))
     mask = torch.ones(3, 1, 40, 40, dtype=torch.bool)
@@ -140,21 +139,21 @@ def test_attention_and_its_gradients_are_those_of_the_formula(padded, cached, mo
     torch.manual_seed(5)
     found = MaskedAttentionWithDropout.apply(query, key, value, mask if padded else None, 0.25, 0.1)
     torch.manual_seed(5)
-    seed, few = draw_seed(), max(1, cached // (40 * 40))
+    seed, heads = draw_seed(), max(1, scores // (40 * 40))
     probs = (query @ key.mT * 0.25).masked_fill(~mask, -1e30).softmax(-1).flatten(0, 1)
     kept_ALL = torch.cat(
         [
-            dropout_mask(seed + number, 0.1, len(probs[start : start + few]) * 1600).view(
+            dropout_mask(seed + number, 0.1, len(probs[start : start + heads]) * 1600).view(
                 -1, 40, 40
             )
-            for number, start in enumerate(range(0, 12, few))
+            for number, start in enumerate(range(0, 12, heads))
         ]
     )
     expected = ((probs * kept_ALL) @ value.flatten(0, 1)).view_as(found)
     torch.testing.assert_close(found, expected)
-    towards = torch.randn_like(found)
-    ours = torch.autograd.grad(found, (query, key, value), towards)
-    theirs = torch.autograd.grad(expected, (query, key, value), towards)
+    grad_output = torch.randn_like(found)
+    ours = torch.autograd.grad(found, (query, key, value), grad_output)
+    theirs = torch.autograd.grad(expected, (query, key, value), grad_output)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
@@ -165,10 +164,10 @@ def test_attention_in_sixteen_bits_is_that_of_float32_rounded_once(dropout, mask
     torch.manual_seed(0)
     wide = [torch.randn(3, 4, 40, 16).bfloat16().float().requires_grad_() for _ in range(3)]
     narrow = [tensor.detach().bfloat16().requires_grad_() for tensor in wide]
-    seen = torch.ones(3, 1, 40, 40, dtype=torch.bool)
-    seen[1, :, :, 30:] = False
-    hidden = torch.zeros(seen.shape).masked_fill(~seen, -1e4)
-    masks = {None: None, torch.bool: seen, torch.bfloat16: hidden.bfloat16()}
+    visible = torch.ones(3, 1, 40, 40, dtype=torch.bool)
+    visible[1, :, :, 30:] = False
+    additive = torch.zeros(visible.shape).masked_fill(~visible, -1e4)
+    masks = {None: None, torch.bool: visible, torch.bfloat16: additive.bfloat16()}
     module, found = nn.Module(), []
     module.is_causal = False
     for tensors, autocast in ((wide, False), (narrow, False), (narrow, True)):
@@ -177,8 +176,8 @@ def test_attention_in_sixteen_bits_is_that_of_float32_rounded_once(dropout, mask
             mask = mask.float()
         torch.manual_seed(5)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            one, _ = attention.attention(module, *tensors, mask, dropout)
-            found.append((one, *torch.autograd.grad(one.float().sum(), tensors)))
+            output, _ = attention.attention(module, *tensors, mask, dropout)
+            found.append((output, *torch.autograd.grad(output.float().sum(), tensors)))
     for sixteen in found[1:]:
         for exact, rounded in zip(found[0], sixteen, strict=True):
             assert rounded.dtype == torch.bfloat16
@@ -186,7 +185,7 @@ def test_attention_in_sixteen_bits_is_that_of_float32_rounded_once(dropout, mask
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_what_sees_only_what_came_before_does_so_with_dropout_too(causal):
+def test_causal_attention_stays_causal_with_dropout(causal):
     module = nn.Module()
     module.is_causal = causal
     query, key, value = (torch.randn(2, 2, 10, 8) for _ in range(3))
@@ -196,16 +195,16 @@ def test_what_sees_only_what_came_before_does_so_with_dropout_too(causal):
     for values in (value, changed):
         torch.manual_seed(0)
         found, _ = attention.attention(module, query, key, values, None, 0.5)
-        firsts.append(found[:, 0])  # of the first place
+        firsts.append(found[:, 0])  # at the first position
     assert torch.equal(*firsts) is causal
 
 
-def test_activations_that_are_computed_twice_are_dropped_alike():
+def test_recomputed_activations_get_the_same_dropout_mask():
     inputs, found = tiny_inputs(padding=6), []
-    for twice in (False, True):
-        objective = build_objective(dropping("bert"), VOCABULARY)
+    for checkpointing in (False, True):
+        objective = build_objective(with_dropout("bert"), VOCABULARY)
         objective.train()
-        if twice:
+        if checkpointing:
             for network in objective.networks.values():
                 network.gradient_checkpointing_enable()
         torch.manual_seed(2)
@@ -213,7 +212,7 @@ def test_activations_that_are_computed_twice_are_dropped_alike():
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
-def test_what_is_saved_is_plain(tmp_path):
+def test_saved_models_are_plain_hugging_face(tmp_path):
     objective = build_objective(short("electra"), VOCABULARY)
     network = objective.networks["discriminator"]
     network.save_pretrained(tmp_path)
@@ -222,17 +221,22 @@ def test_what_is_saved_is_plain(tmp_path):
     assert any(type(module) is nn.Dropout for module in plain.modules())
 
 
-def test_a_network_in_evaluation_stays_in_it():
-    network = build_objective(dropping("bert"), VOCABULARY, fast=False).networks["discriminator"]
+def test_a_network_in_evaluation_mode_stays_in_it():
+    network = build_objective(with_dropout("bert"), VOCABULARY, fast=False).networks[
+        "discriminator"
+    ]
     enable_fast_path(network.eval())
     assert not any(module.training for module in network.modules())
 
 
 def test_other_kinds_of_dropout_stay_as_they_are():
-    class Mine(nn.Dropout):
+    class OtherDropout(nn.Dropout):
         pass
 
     network = nn.Module()
-    network.drop, network.config = Mine(0.1), type("C", (), {"_attn_implementation": "eager"})()
+    network.drop, network.config = (
+        OtherDropout(0.1),
+        type("C", (), {"_attn_implementation": "eager"})(),
+    )
     enable_fast_path(network)
-    assert type(network.drop) is Mine
+    assert type(network.drop) is OtherDropout

@@ -1,4 +1,4 @@
-"""The networks that a recipe describes: sizes, activations, and what trains."""
+"""The networks that a recipe describes: sizes, activations and trained parameters."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from electrify.models.pair import Vocabulary, build_pair, generator_config
 from electrify.objectives.rtd import ReplacedTokenDetection, Weights
 from electrify.recipes.schema import load
 
-SIZES = {  # width, heads, feed-forward, layers and width of the tables of the official generators
+SIZES = {  # official generators: width, heads, feed-forward, layers and width of the embeddings
     "electra-small": (64, 1, 256, 12, 128),
     "electra-small-plus": (256, 4, 1024, 12, 128),
     "electra-base": (256, 4, 1024, 12, 768),
@@ -29,18 +29,18 @@ def test_generators_have_the_official_sizes(name):
 
 
 def test_the_tables_are_projected_without_norm_or_activation():
-    """embeddings: LayerNorm of the sum, then one linear map, and nothing after it."""
+    """Embeddings are summed, go through LayerNorm and one linear map, and nothing after it."""
     network = build_pair(tiny_recipe("electra"), VOCABULARY).discriminator.eval()
     ids = tiny_inputs().ids_BL
-    body, seen = network.electra, []
-    body.encoder.layer[0].register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))  # fmt: skip
+    encoder, seen = network.electra, []
+    encoder.encoder.layer[0].register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))  # fmt: skip
     with torch.no_grad():
         network(input_ids=ids)
-        tables = body.embeddings
-        places = torch.arange(ids.shape[1])
-        total = tables.word_embeddings(ids) + tables.position_embeddings(places)
-        total = tables.LayerNorm(total + tables.token_type_embeddings.weight[0])
-        torch.testing.assert_close(seen[0], body.embeddings_project(total))
+        embeddings = encoder.embeddings
+        positions = torch.arange(ids.shape[1])
+        total = embeddings.word_embeddings(ids) + embeddings.position_embeddings(positions)
+        total = embeddings.LayerNorm(total + embeddings.token_type_embeddings.weight[0])
+        torch.testing.assert_close(seen[0], encoder.embeddings_project(total))
 
 
 def test_activations_are_exact_and_the_norm_of_the_head_comes_after():
@@ -54,21 +54,21 @@ def test_activations_are_exact_and_the_norm_of_the_head_comes_after():
     with torch.no_grad():
         wanted = head.LayerNorm(nn.functional.gelu(head.dense(hidden)))
         torch.testing.assert_close(head(hidden), wanted)
-        last = pair.discriminator.discriminator_predictions
-        wide = torch.randn(3, pair.discriminator.config.hidden_size)
-        wanted = last.dense_prediction(nn.functional.gelu(last.dense(wide)))
-        torch.testing.assert_close(last(wide), wanted.squeeze(-1))
+        head = pair.discriminator.discriminator_predictions
+        hidden = torch.randn(3, pair.discriminator.config.hidden_size)
+        wanted = head.dense_prediction(nn.functional.gelu(head.dense(hidden)))
+        torch.testing.assert_close(head(hidden), wanted.squeeze(-1))
 
 
 @pytest.mark.parametrize("architecture", EACH)
 def test_the_row_of_padding_learns(architecture):
-    """The generator can sample [PAD], which is then a token like any other; also in the text."""
+    """The generator can sample [PAD], which is then a token of the text like any other."""
     pair = build_pair(tiny_recipe(architecture), VOCABULARY)
     model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights(generator=0.0))
     inputs = tiny_inputs()
     ids = inputs.ids_BL.clone()
     ids[:, 5] = VOCABULARY.pad
-    positions = inputs.positions_BN.clone().fill_(7)  # elsewhere
+    positions = inputs.positions_BN.clone().fill_(7)  # not masked where [PAD] is
     inputs = inputs._replace(ids_BL=ids, positions_BN=positions)
     model(inputs, inputs.totals())[0].backward()
     words = pair.discriminator.get_input_embeddings().weight

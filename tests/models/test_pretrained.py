@@ -1,4 +1,4 @@
-"""Model folders of strangers: their code is never run, and their damage is an error that helps."""
+"""Untrusted model folders: their code is never run, and damage ends in a helpful error."""
 
 import json
 import pickle
@@ -49,23 +49,23 @@ def edit(path, **fields):
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-def everything(folder):
-    """What fine-tuning opens."""
+def load_all(folder):
+    """Load what fine-tuning loads."""
     open_encoder(str(folder))
     load_backbone(str(folder))
 
 
-def cut(folder):
+def truncate_weights(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def lying_header(folder):
+def corrupt_header(folder):
     path = folder / "model.safetensors"
     path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:])
 
 
-def without_added_tokens(folder):
+def remove_added_tokens(folder):
     path = folder / "tokenizer.json"
     content = json.loads(path.read_text())
     del content["added_tokens"]
@@ -77,30 +77,30 @@ def config(**fields):
 
 
 DAMAGE = {
-    "truncated weights": (cut, "weights of .* cannot be loaded"),
-    "a header that lies": (lying_header, "weights of .* cannot be loaded"),
+    "truncated weights": (truncate_weights, "weights of .* cannot be loaded"),
+    "a corrupt header": (corrupt_header, "weights of .* cannot be loaded"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "weights of .* cannot be loaded"),
-    "padding outside": (config(pad_token_id=999), "cannot be loaded"),
+    "padding id outside the vocabulary": (config(pad_token_id=999), "cannot be loaded"),
     "no positions": (config(max_position_embeddings=None), "cannot load this model"),
-    "positions in words": (config(max_position_embeddings="x"), "cannot load this model"),
-    "a data type that is none": (config(dtype="float8_x"), "cannot load this|cannot be loaded"),
+    "positions are text": (config(max_position_embeddings="x"), "cannot load this model"),
+    "an unknown data type": (config(dtype="float8_x"), "cannot load this|cannot be loaded"),
     "quantised": (
         config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
         "quantised|cannot load this|cannot be loaded",
     ),
     "a kernel from the Hub": (config(attn_implementation="someone/kernel"), "kernel from the Hub"),
-    "no layers": (config(num_hidden_layers="many"), "cannot load this|cannot be loaded"),
+    "layers are text": (config(num_hidden_layers="many"), "cannot load this|cannot be loaded"),
     "another architecture": (
         config(model_type="gpt2"),
         "lacks weights|cannot be loaded|cannot load this",
     ),
     "configuration is a list": (lambda f: (f / "config.json").write_text("[]"), "cannot load this"),
-    "configuration is no JSON": (
+    "configuration is not JSON": (
         lambda f: (f / "config.json").write_bytes(b"\xff{"),
         "cannot load this",
     ),
-    "no added tokens": (without_added_tokens, "cannot load the tokenizer"),
-    "tokenizer is no JSON": (
+    "no added tokens": (remove_added_tokens, "cannot load the tokenizer"),
+    "tokenizer is not JSON": (
         lambda f: (f / "tokenizer.json").write_text("{"),
         "cannot load the tokenizer",
     ),
@@ -112,7 +112,7 @@ def test_damage_is_an_error_that_helps(what, folder):
     damage, message = DAMAGE[what]
     damage(folder)
     with pytest.raises(UserError, match=message) as error:
-        everything(folder)
+        load_all(folder)
     assert error.value.got
     assert "\n" not in error.value.got
     assert error.value.fix
@@ -120,7 +120,7 @@ def test_damage_is_an_error_that_helps(what, folder):
 
 @pytest.mark.parametrize("where", ["config.json", "tokenizer_config.json", "both"])
 def test_code_in_a_folder_is_never_run(where, folder, tmp_path, nursery):
-    """From the outside, with somebody who says yes to every question."""
+    """Run the command and answer yes to every prompt."""
     witness = tmp_path / "witness"
     (folder / "evil.py").write_text(EVIL.format(witness=str(witness)))
     if where != "tokenizer_config.json":
@@ -139,7 +139,7 @@ def test_code_in_a_folder_is_never_run(where, folder, tmp_path, nursery):
     assert not witness.exists()
     assert "[y/N]" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    if where == "tokenizer_config.json":  # its tokenizer.json needs no code, so it is used
+    if where == "tokenizer_config.json":  # tokenizer.json needs no code, so it is used
         assert done.returncode in (0, 2), done.stderr
     else:
         assert done.returncode == 2, done.stderr
@@ -168,7 +168,7 @@ def test_pickles_are_refused_unless_somebody_insists(allowed, folder, tmp_path, 
         )
         witness = tmp_path / "witness"
         (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(str(witness))))
-        with pytest.raises(UserError, match="cannot be loaded"):  # tensors alone are loaded
+        with pytest.raises(UserError, match="cannot be loaded"):  # only tensors are loaded
             load_backbone(str(folder))
         assert not witness.exists()
     else:
@@ -181,7 +181,7 @@ def test_pickles_are_refused_unless_somebody_insists(allowed, folder, tmp_path, 
     "architectures", [["BertForTokenClassification"], ["Unknown"], [3], {"a": 1}]
 )
 def test_the_advice_for_pickles_works(architectures, folder, tmp_path):
-    """It writes the tokenizer, too, and the head where the architecture is known."""
+    """It also saves the tokenizer, and the head if the architecture is known."""
     config = open_config(str(folder))
     config.num_labels = 5
     network = BertForTokenClassification(config)
@@ -194,32 +194,32 @@ def test_the_advice_for_pickles_works(architectures, folder, tmp_path):
     advice = error.value.fix.split("`")[1]
     new = tmp_path / "new"
     exec(advice.replace("OLD", str(folder)).replace("NEW", str(new)), {})
-    everything(new)
+    load_all(new)
     if architectures == ["BertForTokenClassification"]:
         again = load_network(AutoModelForTokenClassification, str(new))
         assert torch.equal(again.classifier.weight, network.classifier.weight)
 
 
-@pytest.mark.parametrize("opened", [open_config, open_tokenizer])
+@pytest.mark.parametrize("load", [open_config, open_tokenizer])
 @pytest.mark.parametrize("name", ["/no/such/model", "./model", "run/model/encoder", "../a/b"])
-def test_a_missing_folder_is_not_looked_for_on_the_hub(opened, name, tmp_path, monkeypatch):
+def test_a_missing_folder_is_not_looked_up_on_the_hub(load, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", None)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", None)
     with pytest.raises(UserError) as error:
-        opened(name)
+        load(name)
     assert error.value.what == f"there is no folder {name}"
 
 
 @pytest.mark.parametrize("name", ["someone/model", "model"])
-def test_a_name_that_is_no_folder_and_no_hub_is_an_error_that_says_so(name, tmp_path, nursery):
-    """From the outside; the client's retries, which it logs, would take half a minute each."""
+def test_a_missing_folder_without_the_hub_is_a_clear_error(name, tmp_path, nursery):
+    """The client's retries, which it logs, would take half a minute each."""
     files = ("--train", "t.csv", "--dev", "t.csv", "--out", "out")
     (tmp_path / "t.csv").write_text("text,label\nw1 w2,a\nw3 w4,b\n" * 8)
     done = nursery.completed("finetune", name, *files, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == (
-        f"error: there is no folder {name} here, and the Hugging Face Hub cannot be reached"
+        f"error: there is no folder {name}, and the Hugging Face Hub cannot be reached"
     )
     assert len(done.stderr.splitlines()) == 3
 
@@ -236,13 +236,13 @@ def test_the_clients_log_is_silent_while_a_model_is_opened(monkeypatch, caplog):
 
 
 def test_a_good_folder_opens(folder):
-    everything(folder)
+    load_all(folder)
     assert open_config(str(folder)).model_type == "bert"
     assert open_tokenizer(str(folder)).pad_token == "[PAD]"
 
 
-def test_there_is_one_place_that_opens_models():
-    """Beside it only `export`, which loads what it has just written."""
+def test_only_one_module_loads_models():
+    """The exception is `export`, which reloads what it has just written."""
     found = [
         path.relative_to(SOURCE / "electrify").as_posix()
         for path in SOURCE.rglob("*.py")

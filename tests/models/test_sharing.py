@@ -1,4 +1,4 @@
-"""What generator and discriminator share, and that it stays shared."""
+"""Weight sharing between generator and discriminator, and that ties stay intact."""
 
 import copy
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_what_is_shared(sharing, wanted):
 
 
 def tied(model: nn.Module) -> bool:
-    """Whether the word table is one object in all three places, and the LayerNorm in both."""
+    """Return whether the word embeddings are one object in all three uses, and the LayerNorm in both."""
     words = model.discriminator.get_input_embeddings().weight
     mine, theirs = (n.electra.embeddings.LayerNorm for n in (model.generator, model.discriminator))
     return (
@@ -112,17 +112,17 @@ def test_ties_survive_copying_and_moving(change):
 
 
 def one_update(model: nn.Module, inputs: Batch, scale: float, losses: nn.Module) -> None:
-    """As training/update.py, but for the wrapper of the model and the number of processes."""
+    """Do one update as training/update.py does, with a wrapped model and a scaled loss."""
     (losses(inputs, tiny_inputs(rows=4, padding=7).totals())[0] * scale).backward()
     clip(model.parameters(), 1.0)
     ElectraAdam(parameter_groups(model, 1e-3, 0.01), lr=1e-3).step()
 
 
-def one_of_two(rank: int, folder: Path) -> None:
-    """Half of the rows, in a process of its own; gradients are averaged, so the loss is doubled."""
+def run_rank(rank: int, folder: Path) -> None:
+    """Update with half of the rows; gradients are averaged over ranks, so the loss is doubled."""
     torch.set_num_threads(1)
     distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2
     )
     _, model = pair_and_model(electra(Sharing()))
     wrapped = nn.parallel.DistributedDataParallel(model.eval())
@@ -136,17 +136,17 @@ def one_of_two(rank: int, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_ties_and_the_update_survive_two_processes(tmp_path):
-    """Both end with the weights that one process reaches with the whole batch."""
-    torch.multiprocessing.spawn(one_of_two, (tmp_path,), nprocs=2)
-    _, alone = pair_and_model(electra(Sharing()))
-    one_update(alone, tiny_inputs(rows=4, padding=7), 1.0, alone.eval())
+    """Both ranks end with the weights that one process reaches with the whole batch."""
+    torch.multiprocessing.spawn(run_rank, (tmp_path,), nprocs=2)
+    _, single = pair_and_model(electra(Sharing()))
+    one_update(single, tiny_inputs(rows=4, padding=7), 1.0, single.eval())
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
-    for name, wanted in alone.state_dict().items():
+    for name, wanted in single.state_dict().items():
         assert torch.equal(first[name], second[name])
         torch.testing.assert_close(first[name], wanted, rtol=0, atol=2e-6)
 
 
-@pytest.mark.slow  # ten seconds, nearly all of them torch's compiler
+@pytest.mark.slow  # ten seconds, nearly all in torch's compiler
 def test_ties_and_gradients_survive_compiling():
     inputs = tiny_inputs()
     found = []
@@ -160,7 +160,7 @@ def test_ties_and_gradients_survive_compiling():
 
 
 def test_the_shared_norm_is_felt_by_both():
-    """Moving the discriminator's LayerNorm moves the generator's output too."""
+    """Changing the discriminator's LayerNorm changes the generator's output too."""
     pair, _ = pair_and_model(electra(Sharing()))
     inputs = tiny_inputs()
     networks = (pair.generator.eval(), pair.discriminator.eval())
@@ -171,24 +171,24 @@ def test_the_shared_norm_is_felt_by_both():
     assert not any(map(torch.equal, before, after))
 
 
-def test_gdes_sends_no_gradient_of_the_discriminator_to_the_generators_table():
+def test_gdes_sends_no_gradient_of_the_discriminator_to_the_generators_embeddings():
     pair, model = pair_and_model(electra(Sharing("gdes")))
-    table = pair.discriminator.get_input_embeddings()
-    assert isinstance(table, DisentangledEmbedding)
+    embeddings = pair.discriminator.get_input_embeddings()
+    assert isinstance(embeddings, DisentangledEmbedding)
     inputs = tiny_inputs()
     model.weights = Weights(generator=0.0)
     model(inputs, inputs.totals())[0].backward()
     base = pair.generator.get_input_embeddings().weight
     assert base.grad is None or base.grad.abs().sum() == 0
-    assert table.delta.grad.abs().sum() > 0
-    torch.testing.assert_close(table(inputs.ids_BL), table.weight[inputs.ids_BL])
+    assert embeddings.delta.grad.abs().sum() > 0
+    torch.testing.assert_close(embeddings(inputs.ids_BL), embeddings.weight[inputs.ids_BL])
     with torch.no_grad():
-        base += 1.0  # what the generator learns, the discriminator sees
-    torch.testing.assert_close(table.weight, base.detach() + table.delta)
+        base += 1.0  # the discriminator sees what the generator learns
+    torch.testing.assert_close(embeddings.weight, base.detach() + embeddings.delta)
 
 
 def test_only_the_discriminator_learns_from_its_loss():
-    """No gradient flows through the samples: with tied tables only they connect the two."""
+    """No gradient flows through the samples; only tied embeddings connect the two networks."""
     pair, model = pair_and_model(electra(Sharing()))
     model.weights = Weights(generator=0.0)
     inputs = tiny_inputs()
@@ -200,7 +200,7 @@ def test_only_the_discriminator_learns_from_its_loss():
 
 
 def test_a_mixed_pair_ties_what_fits_and_says_what_does_not():
-    """Seed 003: an ALBERT discriminator with a BERT generator of the width of its tables."""
+    """Seed 003: an ALBERT discriminator with a BERT generator as wide as its embeddings."""
     fields = tiny_fields("bert") | {"hidden_size": 16}
     recipe = Recipe(
         Discriminator("albert", tiny_fields("albert")),

@@ -10,7 +10,7 @@ from electrify.tokens.tokenizer import LoadedTokenizer, from_vocabulary
 
 VOCABULARY = Vocabulary(size=200, pad=0, cls=2, sep=3)
 MASK = 4
-# What a tiny configuration needs beside small sizes.
+# Further fields that a tiny configuration needs.
 OWN_FIELDS = {
     "funnel": {"d_head": 16},
     "fnet": {"tpu_short_seq_length": 32},
@@ -20,14 +20,14 @@ OWN_FIELDS = {
     "longformer": {"attention_window": 8},
     "luke": {"entity_vocab_size": 10},
     "roc_bert": {"pronunciation_vocab_size": 10, "shape_vocab_size": 10},
-    # torch 2.13 writes past its memory when one head's kernel of 65 is longer than the text.
+    # torch 2.13 writes out of bounds if one head's kernel of 65 is longer than the text.
     "nystromformer": {"conv_kernel_size": 5},
     "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
 }
 
 
 def tiny_fields(architecture: str) -> dict:
-    """Small sizes and no dropout, under the names this architecture has for them."""
+    """Return small sizes and no dropout under the architecture's names for them."""
     default = CONFIG_MAPPING[architecture]()
     names = default.attribute_map
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -55,16 +55,16 @@ def tiny_recipe(architecture: str, sharing: Sharing | None = None, **generator: 
 
 
 def tiny_inputs(rows: int = 3, length: int = 32, slots: int = 4, padding: int = 0) -> Batch:
-    """Random tokens with some slots; the last `padding` tokens of the last row are padding."""
-    draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(5, VOCABULARY.size, (rows, length), generator=draw)
+    """Return a batch of random tokens; the last `padding` tokens of the last row are padding."""
+    rng = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, VOCABULARY.size, (rows, length), generator=rng)
     ids[:, 0], ids[:, -1] = VOCABULARY.cls, VOCABULARY.sep
     attention = torch.ones_like(ids)
     if padding:
         ids[-1, -padding:], attention[-1, -padding:] = VOCABULARY.pad, 0
         ids[-1, -padding - 1] = VOCABULARY.sep
     most = length - padding - 3
-    positions = torch.stack([torch.randperm(most, generator=draw)[:slots] + 1 for _ in range(rows)])
+    positions = torch.stack([torch.randperm(most, generator=rng)[:slots] + 1 for _ in range(rows)])
     return Batch(
         ids,
         ids.scatter(1, positions, MASK),
@@ -72,11 +72,11 @@ def tiny_inputs(rows: int = 3, length: int = 32, slots: int = 4, padding: int = 
         (torch.arange(length) >= length // 2).long().expand(rows, length).contiguous() * attention,
         positions,
         torch.ones(rows, slots),
-        torch.rand(rows, slots, generator=draw),
+        torch.rand(rows, slots, generator=rng),
     )
 
 
 def tiny_tokenizer() -> LoadedTokenizer:
-    """A tokenizer with the ids of `VOCABULARY`."""
+    """Return a tokenizer with the ids of `VOCABULARY`."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     return from_vocabulary([*special, *(f"w{n}" for n in range(VOCABULARY.size - len(special)))])

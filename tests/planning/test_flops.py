@@ -1,4 +1,4 @@
-"""FLOPs: the paper's numbers, and ours against torch's counter."""
+"""FLOP counts: the paper's numbers, and ours against torch's counter."""
 
 from dataclasses import replace
 
@@ -24,14 +24,14 @@ from electrify.planning.sketch import shape_of, sketch
 from electrify.recipes.schema import load
 
 
-def shape(width: int, layers: int, tables: int | None = None) -> Shape:
-    return Shape(width, layers, max(1, width // 64), 4 * width, tables or width, 30_522)
+def shape(width: int, layers: int, embeddings: int | None = None) -> Shape:
+    return Shape(width, layers, max(1, width // 64), 4 * width, embeddings or width, 30_522)
 
 
 ROLES = {**ReplacedTokenDetection.roles, **MaskedLanguageModel.roles}
 SMALL, SMALL_GENERATOR = shape(256, 12, 128), shape(64, 12, 128)
 
-# What google-research/electra flops_computation.py prints: network(s), batch, length, steps, FLOPs.
+# Output of google-research/electra flops_computation.py: networks, batch, length, steps, FLOPs.
 PUBLISHED = {
     "bert_base": ({"model": shape(768, 12)}, 256, 512, 1e6, 6.428335104e19),
     "bert_large": ({"model": shape(1024, 24)}, 256, 512, 1e6, 1.91720905883648e20),
@@ -45,15 +45,15 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_papers_counting_gives_the_numbers_of_its_script(name):
+def test_the_papers_count_gives_the_numbers_of_its_script(name):
     shapes, batch, length, steps, published = PUBLISHED[name]
     assert steps * paper_flops_per_step(shapes, ROLES, batch, length) == pytest.approx(
         published, rel=1e-14
     )
 
 
-# The same script, for configurations that are recipes of ours.
-OF_RECIPES = {
+# The same script with the configurations of our recipes.
+RECIPE_FLOPS = {
     "electra-small": 1.293743798272e18,
     "electra-small-plus": 3.5961362415616e19,
     "electra-base": 6.424541834277683e19,
@@ -62,17 +62,17 @@ OF_RECIPES = {
 }
 
 
-@pytest.mark.parametrize("name", OF_RECIPES)
+@pytest.mark.parametrize("name", RECIPE_FLOPS)
 def test_recipes_cost_what_the_paper_says(name):
     recipe = load(name)
     objective = sketch(recipe, Vocabulary(30_522, 0, 101, 102))
     shapes = {role: shape_of(network) for role, network in objective.networks.items()}
     step = paper_flops_per_step(shapes, objective.roles, recipe.run.batch_size, recipe.run.length)
-    assert step * recipe.run.steps == pytest.approx(OF_RECIPES[name], rel=1e-14)
+    assert step * recipe.run.steps == pytest.approx(RECIPE_FLOPS[name], rel=1e-14)
 
 
-def test_a_forward_pass_and_40_percent_of_one_hot_look_ups():
-    """fidelity.md 7.2: inference per sequence, and small's cost without its one-hot look-ups."""
+def test_a_forward_pass_and_40_percent_of_one_hot_lookups():
+    """fidelity.md 7.2: inference per sequence, and small's cost without its one-hot lookups."""
     assert paper_forward(SMALL, 128) + paper_rtd_head(SMALL, 128) == 3_677_281_792
     discriminator = paper_forward(SMALL, 128, one_hot=False) + paper_rtd_head(SMALL, 128)
     generator = paper_forward(SMALL_GENERATOR, 128, one_hot=False)
@@ -86,7 +86,7 @@ ROWS, LENGTH, SLOTS = 3, 32, 4
 
 
 def counted_and_ours(architecture: str, **fields: object) -> tuple[int, int]:
-    """FLOPs of one forward and backward pass, by torch's counter and by ours.
+    """Return the FLOPs of one forward and backward pass by torch's counter and by ours.
 
     Attention is not fused, as the counter does not see inside the CPU's fused kernel.
     """
@@ -105,13 +105,13 @@ def counted_and_ours(architecture: str, **fields: object) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("architecture", ["electra", "bert", "modernbert", "albert"])
-def test_ours_are_those_that_torch_counts(architecture):
+def test_our_count_equals_that_of_torch(architecture):
     counted, ours = counted_and_ours(architecture)
     assert ours == counted
 
 
-def test_what_deberta_does_once_a_batch_is_all_that_is_left_out():
-    """The projections of its distances do not depend on the rows, so they count less and less."""
+def test_only_what_deberta_does_once_per_batch_is_not_counted():
+    """The projections of relative positions do not depend on the batch size."""
     fields = {"relative_attention": True, "position_buckets": 8, "share_att_key": True}
     fields |= {"pos_att_type": "p2c|c2p", "norm_rel_ebd": "layer_norm"}
     counted, ours = counted_and_ours("deberta-v2", **fields, position_biased_input=False)
@@ -122,18 +122,20 @@ def test_what_deberta_does_once_a_batch_is_all_that_is_left_out():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_architecture_that_is_not_called_inexact_is_within_a_thousandth(architecture):
+def test_every_architecture_not_listed_as_inexact_is_within_a_thousandth(architecture):
     if architecture in INEXACT or architecture in ("modernvbert", "ultravbert"):
-        pytest.skip("said to be inexact, or made of several models")
+        pytest.skip("listed as inexact, or not text-only")
     counted, ours = counted_and_ours(architecture)
     assert ours == pytest.approx(counted, rel=1e-3)
 
 
-def test_the_slots_of_a_step_are_what_the_head_costs():
+def test_the_head_costs_flops_per_slot():
     objective = sketch(load("electra-small"), Vocabulary(30_522, 0, 101, 102))
     slots = most_slots(0.15, 128)
     difference = flops_per_step(objective, 1, 128, slots) - flops_per_step(objective, 1, 128, 0)
-    assert difference == 6 * slots * (64 * 128 + 128 * 30_522)  # dense, then the table
+    assert difference == 6 * slots * (
+        64 * 128 + 128 * 30_522
+    )  # dense layer, then output embeddings
 
 
 def test_counting_needs_no_weights():

@@ -1,4 +1,4 @@
-"""The estimate of memory against what autograd keeps."""
+"""The estimate of memory compared with what autograd saves."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from electrify.models.pair import Vocabulary, build_discriminator
 from electrify.planning.memory import MEMORY_MARGIN, MIXED, activations, memory, values_kept
 from electrify.recipes.schema import Discriminator, Recipe, Run
 
-WIDTH, LENGTH, ROWS = 64, 64, 32  # many tokens, so that copies of weights count little
+WIDTH, LENGTH, ROWS = 64, 64, 32  # many tokens, so that copies of weights matter little
 VOCABULARY = Vocabulary(100, 0, 1, 2)
 
 
@@ -21,7 +21,7 @@ def network(architecture: str, layers: int):
 
 
 def bytes_kept(model, autocast: bool) -> int:
-    """What backward needs of the whole batch, but for the weights."""
+    """Return the bytes that backward needs of the whole batch, without the weights."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, torch.Tensor] = {}
 
@@ -35,11 +35,11 @@ def bytes_kept(model, autocast: bool) -> int:
         torch.autocast("cpu", torch.bfloat16, enabled=autocast),
     ):
         model(input_ids=ids)
-    return sum(t.untyped_storage().nbytes() for place, t in kept.items() if place not in weights)
+    return sum(t.untyped_storage().nbytes() for key, t in kept.items() if key not in weights)
 
 
-def of_two_layers(architecture: str, autocast: bool = False) -> float:
-    """Bytes that two more layers need, so that tables and head do not count."""
+def measured(architecture: str, autocast: bool = False) -> float:
+    """Return the bytes of two more layers, so that embeddings and head do not count."""
     short, long = (bytes_kept(network(architecture, layers), autocast) for layers in (1, 3))
     return long - short
 
@@ -50,26 +50,24 @@ def estimated(architecture: str) -> float:
 
 
 @pytest.mark.parametrize("architecture", ["electra", "bert"])
-def test_what_matrices_read_and_write_is_what_a_plain_layer_keeps(architecture):
-    assert of_two_layers(architecture) == pytest.approx(estimated(architecture), rel=0.02)
+def test_a_plain_layer_keeps_the_inputs_and_outputs_of_its_matmuls(architecture):
+    assert measured(architecture) == pytest.approx(estimated(architecture), rel=0.02)
 
 
 @pytest.mark.parametrize("architecture", ["modernbert", "albert"])
 def test_the_margin_covers_layers_that_keep_more(architecture):
     assert (
-        estimated(architecture)
-        < of_two_layers(architecture)
-        < MEMORY_MARGIN * estimated(architecture)
+        estimated(architecture) < measured(architecture) < MEMORY_MARGIN * estimated(architecture)
     )
 
 
 @pytest.mark.parametrize("architecture", ["electra", "modernbert"])
-def test_autocast_keeps_no_more_than_is_said(architecture):
-    share = of_two_layers(architecture, autocast=True) / of_two_layers(architecture)
-    assert 0.5 <= share <= MIXED
+def test_autocast_keeps_no_more_than_estimated(architecture):
+    fraction = measured(architecture, autocast=True) / measured(architecture)
+    assert 0.5 <= fraction <= MIXED
 
 
-def test_a_step_needs_16_bytes_a_parameter_and_logits_of_the_slots():
+def test_a_step_needs_16_bytes_per_parameter_and_the_logits_of_the_slots():
     needed = memory(1_000, one_example=50.0, micro_batch=4, precision="float32")
     assert sum(needed) == 16 * 1_000 + 4 * 50
     model = network("electra", 1)

@@ -1,4 +1,4 @@
-"""`electrify plan` from the outside, in this process: torch is imported once."""
+"""The `electrify plan` command, run in this process so that torch is imported once."""
 
 import json
 
@@ -11,7 +11,7 @@ from electrify.recipes.schema import path_of
 
 @pytest.fixture
 def planned(capsys):
-    """The table of a plan, as --json prints it."""
+    """Return a function that runs the command with --json and returns its output."""
 
     def run(*arguments: str) -> dict:
         assert main(["plan", *arguments, "--json"]) == 0
@@ -20,7 +20,7 @@ def planned(capsys):
     return run
 
 
-def test_the_text_says_what_the_json_says(capsys, planned):
+def test_the_text_has_the_numbers_of_the_json(capsys, planned):
     table = planned("electra-small", "--hardware", "V100")
     assert main(["plan", "electra-small", "--hardware", "v100"]) == 0
     text = capsys.readouterr().out
@@ -31,14 +31,14 @@ def test_the_text_says_what_the_json_says(capsys, planned):
         "16.4 billion",
         f"{table['run']['flops']:.4g}",
         "1.294e+18",  # the paper's
-        "Time on 1 × V100",
+        "Estimated time on 1 × V100",
         "NVIDIA V100 datasheet",
-        "an estimate, at 20%",
+        "assuming 20% of the peak",
     ):
         assert expected in text
 
 
-def test_electra_small_takes_about_the_4_days_on_a_v100_that_its_readme_says(planned):
+def test_electra_small_takes_about_4_days_on_a_v100_as_in_its_readme(planned):
     days = planned("electra-small", "--hardware", "V100")["seconds"]["float32"] / 86_400
     assert 3.5 < days < 4.5
 
@@ -49,14 +49,14 @@ def test_flags_change_the_recipe(planned):
     assert longer["step"] == plain["step"]
     assert longer["seconds"]["float32"] == pytest.approx(2 * plain["seconds"]["float32"])
     wider = planned("tiny", "--hardware", "T4", "--discriminator.config.hidden-size", "256")
-    assert wider["parameters"]["discriminator"]["body"] > 2 * 328_192
-    bodies = [
-        planned("electra-small", "--hardware=T4", *flags)["parameters"]["generator"]["body"]
+    assert wider["parameters"]["discriminator"]["encoder"] > 2 * 328_192
+    encoders = [
+        planned("electra-small", "--hardware=T4", *flags)["parameters"]["generator"]["encoder"]
         for flags in ([], ["--generator.config.num_hidden_layers=6"])
     ]
-    assert 0.4 < bodies[1] / bodies[0] < 0.6
+    assert 0.4 < encoders[1] / encoders[0] < 0.6
     fewer = planned("tiny", "--hardware", "T4", "--vocab-size", "8192")
-    assert fewer["parameters"]["shared"] == 8192 * 128 + 328_192  # the body but for its last norm
+    assert fewer["parameters"]["shared"] == 8192 * 128 + 328_192  # all but the encoder's last norm
 
 
 def test_a_masked_lm_has_one_network(planned):
@@ -65,7 +65,7 @@ def test_a_masked_lm_has_one_network(planned):
     assert "generator" not in table["parameters"]
 
 
-def test_ones_own_recipe_by_path(tmp_path, planned):
+def test_your_own_recipe_by_path(tmp_path, planned):
     mine = tmp_path / "mine.toml"
     mine.write_text(path_of("tiny").read_text().replace("steps = 2_000", "steps = 3_000"))
     table = planned(str(mine), "--hardware", "T4")
@@ -88,7 +88,7 @@ def test_the_micro_batch_is_the_largest_that_fits(planned, precision):
     assert given["activations"] == pytest.approx(2 * none["activations"], abs=2)
 
 
-def test_given_hardware_counts(planned):
+def test_hardware_options_are_used(planned):
     one = planned("tiny", "--hardware", "A100", "--tflops", "10", "--utilisation", "0.5")
     four = planned("tiny", "--hardware=A100", "--tflops=10", "--utilisation=0.5", "--devices=4")
     assert one["seconds"]["float32"] == one["seconds"]["mixed"]
@@ -104,38 +104,38 @@ def test_this_machine_is_measured(planned):
     assert "measured now" in hardware["source"]
 
 
-def test_what_cannot_be_shared_is_said(capsys):
+def test_weights_that_cannot_be_shared_are_noted(capsys):
     arguments = ["--hardware", "T4", "--generator.config.hidden-size", "64"]
     assert main(["plan", "tiny", *arguments]) == 0
     assert "note: embeddings.tok_embeddings.weight: (30522, 64)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["tinny"], "did you mean tiny?"),
         (["--run.steps", "3"], "needs a recipe first"),
         (["none.toml"], "cannot read none.toml"),
         (["tiny", "--hardware", "H100 PCI"], "did you mean H100-PCIe?"),
-        (["tiny", "--hardware", "B100"], "there are: T4, V100, V100-32GB, A10"),
+        (["tiny", "--hardware", "B100"], "use one of T4, V100, V100-32GB, A10"),
         (["tiny", "--hardware", "T4", "--discriminator.config.hidden-sizes", "8"], "hidden_size?"),
         (["tiny", "--hardware", "T4", "--discriminator.architecture", "bertt"], "mean bert?"),
         (["tiny", "--discriminator.config.hidden-size"], "needs a value"),
-        (["tiny", "--utilisation", "2"], "--utilisation is not a share"),
-        (["tiny", "--tflops", "0"], "--tflops is not positive"),
+        (["tiny", "--utilisation", "2"], "--utilisation must be above 0 and at most 1"),
+        (["tiny", "--tflops", "0"], "--tflops must be above 0"),
         (["tiny", "--devices", "0"], "--devices is too small"),
-        (["bert-small", "--hardware", "T4", "--run.length", "1000"], "table of positions"),
+        (["bert-small", "--hardware", "T4", "--run.length", "1000"], "position embeddings"),
     ],
 )
-def test_bad_input_ends_in_an_error(capsys, arguments, says):
+def test_bad_input_ends_in_an_error(capsys, arguments, message):
     assert main(["plan", *arguments]) == 2
     error = capsys.readouterr().err
-    assert says in error
+    assert message in error
     assert "got:" in error
     assert "fix:" in error
 
 
-def test_help_is_about_the_recipe(capsys):
+def test_help_shows_the_values_of_the_recipe(capsys):
     with pytest.raises(SystemExit) as end:
         main(["plan", "electra-small-owt", "--help"])
     assert end.value.code == 0
@@ -175,7 +175,7 @@ def test_help_is_about_the_recipe(capsys):
         *((name, name) for name in ("L4", "A10", "A10G", "L40S", "H200", "B200", "GH200")),
     ],
 )
-def test_devices_are_known_as_people_and_drivers_write_them(written, name):
+def test_devices_are_recognised_as_people_and_drivers_write_them(written, name):
     assert name_of(written) == name
 
 
@@ -186,7 +186,7 @@ def test_devices_are_known_as_people_and_drivers_write_them(written, name):
         *("NVIDIA H100 64GB HBM2", "NVIDIA RTX 6000 Ada Generation", "Tesla V100-PCIE-16GB"),
     ],
 )
-def test_other_devices_are_not_taken_for_known_ones(written):
+def test_other_devices_are_not_mistaken_for_known_ones(written):
     assert name_of(written) is None
     assert near(written) is None
 
@@ -199,5 +199,5 @@ def test_peaks_are_plausible_and_have_a_source():
         assert device.source, name
 
 
-def test_a_plan_for_a_card_by_its_number(planned):
+def test_a_plan_for_a_gpu_by_its_number(planned):
     assert planned("tiny", "--hardware", "4090")["hardware"]["name"] == "RTX4090"

@@ -1,4 +1,4 @@
-"""Networks without weights: their sizes, and what is refused before memory is spent."""
+"""Networks without weights: their parameter counts, and invalid recipes that are refused."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from electrify.recipes.schema import Recipe, load, names
 
 BERT_VOCABULARY = Vocabulary(30_522, 0, 101, 102)
 
-# fidelity.md 7.1: generator's own and discriminator's parts (tables, body, head), trained jointly.
+# fidelity.md 7.1: generator and discriminator (embeddings, encoder, head), trained in total.
 COUNTS = {
     "electra-small": ((3_972_864, 608_064, 39_098), (3_972_864, 9_510_144, 66_049), 14_196_219),
     "electra-small-plus": (
@@ -57,16 +57,16 @@ def test_a_discriminator_has_17_and_4_7_million_parameters():
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_recipe_can_be_built_and_shares_all_it_says(name):
+def test_every_recipe_can_be_built_and_shares_all_weights_it_asks_for(name):
     assert sketch(load(name), BERT_VOCABULARY).notes == ()
 
 
 def test_a_shared_encoder_is_trained_once():
-    apart, tied = (
+    separate, tied = (
         trained(sketch(load(name), BERT_VOCABULARY).networks.values())
         for name in ("alectra-small-owt", "alectra-small-tied-encoder")
     )
-    assert apart - tied == 789_760 + 33_024  # the layer, and the projection that is part of it
+    assert separate - tied == 789_760 + 33_024  # the layer, and the projection in its module
 
 
 def with_length(recipe: Recipe, length: int, **fields: object) -> Recipe:
@@ -83,8 +83,8 @@ def with_length(recipe: Recipe, length: int, **fields: object) -> Recipe:
     ("architecture", "longest"),
     [("bert", 128), ("electra", 128), ("nystromformer", 128), ("roberta", 126), ("mpnet", 126)],
 )
-def test_examples_must_fit_the_table_of_positions(architecture, longest):
-    """Tiny configurations have 128 places; RoBERTa's kin start past padding, here at 1 (MPNet: 1)."""
+def test_examples_must_not_be_longer_than_the_position_embeddings(architecture, longest):
+    """Tiny configurations have 128 positions; RoBERTa and MPNet start past padding, here at 1."""
     vocabulary = Vocabulary(200, pad=1, cls=2, sep=3)
     recipe = tiny_recipe(architecture)
     sketch(with_length(recipe, longest), vocabulary)
@@ -98,11 +98,11 @@ def test_examples_must_fit_the_table_of_positions(architecture, longest):
 
 
 @pytest.mark.parametrize("architecture", ["modernbert", "funnel"])
-def test_without_a_table_of_positions_any_length_is_taken(architecture):
+def test_without_position_embeddings_any_length_is_allowed(architecture):
     sketch(with_length(tiny_recipe(architecture), 1000), Vocabulary(200, 0, 2, 3))
 
 
-def test_released_weights_are_not_read_for_their_sizes(tmp_path):
+def test_released_weights_are_not_read_to_get_their_sizes(tmp_path):
     """The folder has no weights at all."""
     config = ElectraConfig(vocab_size=30_522, embedding_size=128, hidden_size=256)
     config.save_pretrained(tmp_path)
@@ -113,17 +113,17 @@ def test_released_weights_are_not_read_for_their_sizes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"architecture": "electrra"}, "did you mean electra?"),
         ({"config": {"hidden_sizes": 3}}, "did you mean hidden_size?"),
         ({"config": {"hidden_size": 250}}, "multiple"),
     ],
 )
-def test_what_the_architecture_refuses_is_an_error(change, says):
+def test_fields_that_the_architecture_refuses_are_an_error(change, message):
     recipe = load("electra-small")
     with pytest.raises(UserError) as error:
         sketch(
             replace(recipe, discriminator=replace(recipe.discriminator, **change)), BERT_VOCABULARY
         )
-    assert says in str(error.value)
+    assert message in str(error.value)

@@ -1,7 +1,7 @@
-"""Recipes with any value in any numeric field: trained, or refused with what, got and fix.
+"""Recipes with any value in any numeric field are trained, or refused with what, got and fix.
 
-Never a traceback, and never a hang. Each case is a file that `recipes check`, `plan` and `pretrain`
-take one after the other in a process forked from a warm one.
+They never end in a traceback or a hang. Each case is a file that `recipes check`, `plan` and
+`pretrain` read in turn, in a process forked from one that has imported everything.
 """
 
 import shutil
@@ -25,16 +25,16 @@ VALUES = """
     9223372036854775808 -9223372036854775808 0.0 -0.0 0.5 -0.5 0.999999999 1.0 1.5 5e-324 1e-45
     1e-12 1e12 1e30 1e39 1e308 nan inf -inf true false "" "1" "x" [] {} 2020-01-01
 """
-# Fields of architectures are many: fewer values, and no training with sizes that take long.
+# Architectures have many fields: fewer values, and no training with sizes that take long.
 FEWER_VALUES = """
     0 -1 1 1000000 2147483648 9223372036854775808 0.5 1.0 1e30 nan -inf true "x"
 """
 NUMBERS, FEWER = ([*values.split(), HUGE] for values in (VALUES, FEWER_VALUES))
-SECONDS = 180  # a network of a hundred million parameters may train that long
-DONE = (0, 2, 4)  # trained, refused, or stopped by the guard
+SECONDS = 180  # a network of a hundred million parameters may take that long
+DONE = (0, 2, 4)  # trained, refused or stopped by the guard
 BEFORE = f"""
 import signal
-signal.alarm({SECONDS})  # which kills a child that hangs
+signal.alarm({SECONDS})  # kills a child that hangs
 for arguments in (["recipes", "check", "{{file}}"], ["plan", "{{file}}", "--hardware", "T4"]):
     assert electrify.cli.main(arguments) in (0, 2)
 """
@@ -65,7 +65,7 @@ save_every = 2
 
 
 def numeric_fields() -> Iterator[str]:
-    """The dotted names of all numbers in a recipe."""
+    """Yield the dotted names of all numeric fields of a recipe."""
     for section in fields(Recipe):
         kind = get_type_hints(Recipe)[section.name]
         assert is_dataclass(kind)
@@ -79,14 +79,14 @@ def test_every_numeric_field_has_a_range():
 
 
 def with_value(architecture: str, name: str, value: str) -> str:
-    """A small recipe as TOML with one value changed, which need not be valid."""
+    """Return a small recipe as TOML with one value changed, possibly to an invalid one."""
     text = SMALL.format(architecture=architecture)
     section, _, field = name.rpartition(".")
     lines = [line for line in text.splitlines() if line]
-    head = f"[{section}]"
-    if head not in lines:
-        return "\n".join([*lines, head, f"{field} = {value}"])
-    start = lines.index(head) + 1
+    header = f"[{section}]"
+    if header not in lines:
+        return "\n".join([*lines, header, f"{field} = {value}"])
+    start = lines.index(header) + 1
     stop = next((n for n in range(start, len(lines)) if lines[n].startswith("[")), len(lines))
     kept = [line for line in lines[start:stop] if not line.startswith(f"{field} =")]
     return "\n".join([*lines[:start], *kept, f"{field} = {value}", *lines[stop:]])
@@ -101,7 +101,7 @@ def test_a_case_changes_one_value():
 
 
 def cases() -> Iterator[tuple[str, str, str]]:
-    """Architecture, field, value."""
+    """Yield architecture, field and value of each case."""
     for name in numeric_fields():
         for value in NUMBERS:
             yield "electra", name, f"[{value}]" if name == "run.keep_percent" else value
@@ -121,8 +121,8 @@ def test_no_value_of_any_numeric_field_ends_in_a_traceback_or_a_hang(
     shards: Path, tmp_path: Path
 ) -> None:
     file, log = tmp_path / "fuzzed.toml", tmp_path / "log"
-    ends: Counter[str] = Counter()
-    wrong = []
+    exit_codes: Counter[str] = Counter()
+    failures = []
     nursery = Nursery()
     for number, (architecture, name, value) in enumerate(cases()):
         file.write_text(with_value(architecture, name, value))
@@ -130,14 +130,13 @@ def test_no_value_of_any_numeric_field_ends_in_a_traceback_or_a_hang(
         out = tmp_path / f"run{number}"
         arguments = ("pretrain", file, "--data", shards, "--out", out, "--device", "cpu")
         if name == "run.steps" or (name, value) == ("run.batch_size", "65536"):
-            arguments = ("plan", file, "--hardware", "T4")  # such a training takes long, rightly
+            arguments = ("plan", file, "--hardware", "T4")  # training would take long
         code = nursery.run(*arguments, log=log, before=BEFORE.format(file=file))
         shutil.rmtree(out, ignore_errors=True)
-        said = log.read_text(errors="replace")
-        ends[str(code)] += 1
-        if code not in DONE or "Traceback" in said or (code and "\n  fix: " not in said):
-            wrong.append(f"{architecture} {name} = {value[:20]}: exit {code}\n{said[-600:]}")
-            ends["wrong"] += 1
+        output = log.read_text(errors="replace")
+        exit_codes[str(code)] += 1
+        if code not in DONE or "Traceback" in output or (code and "\n  fix: " not in output):
+            failures.append(f"{architecture} {name} = {value[:20]}: exit {code}\n{output[-600:]}")
     nursery.close()
-    print(dict(ends))
-    assert not wrong, f"{len(wrong)} of {sum(ends.values())}\n" + "\n".join(wrong)
+    print(dict(exit_codes))
+    assert not failures, f"{len(failures)} of {exit_codes.total()}\n" + "\n".join(failures)

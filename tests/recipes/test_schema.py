@@ -1,4 +1,4 @@
-"""Recipes: what they say, what is refused, and how flags change them."""
+"""Recipes: their values, what is refused, and how options change them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from electrify.recipes.schema import (
 from electrify.training.options import Export, Pretrain
 
 # google-research/electra configure_pretraining.py and README: layers, width, heads, feed-forward,
-# tables, generator's width, mask rate, length, batch, rate, steps.
+# embeddings, generator's width, mask rate, length, batch, learning rate, steps.
 OFFICIAL = {
     "electra-small": (12, 256, 4, 1024, 128, 0.25, 0.15, 128, 128, 5e-4, 1_000_000),
     "electra-small-plus": (12, 256, 4, 1024, 128, 1.0, 0.15, 512, 128, 5e-4, 4_000_000),
@@ -35,12 +35,12 @@ def test_official_configurations(name):
     recipe = load(name)
     config = recipe.discriminator.config
     sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
-    said = (
+    values = (
         *(config[size] for size in (*sizes, "embedding_size")),
         *(recipe.generator.width, recipe.objective.mask_rate, recipe.run.length),
         *(recipe.run.batch_size, recipe.optimizer.lr, recipe.run.steps),
     )
-    assert said == OFFICIAL[name]
+    assert values == OFFICIAL[name]
     adam = recipe.optimizer
     assert (adam.kind, adam.schedule) == ("electra-adam", "electra")
     assert (adam.beta1, adam.beta2, adam.eps, adam.weight_decay) == (0.9, 0.999, 1e-6, 0.01)
@@ -52,7 +52,7 @@ def test_official_configurations(name):
 
 
 @pytest.mark.parametrize("name", [n for n in names() if n.endswith("-owt") or "alectra" in n])
-def test_what_the_model_cards_of_lmtuners_say(name):
+def test_lmtuners_recipes_match_its_model_cards(name):
     recipe = load(name)
     assert (recipe.run.batch_size, recipe.run.steps, recipe.run.length) == (512, 500_000, 128)
     assert (recipe.optimizer.warmup, recipe.optimizer.lr) == (40_000, 2e-3)
@@ -60,7 +60,7 @@ def test_what_the_model_cards_of_lmtuners_say(name):
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_recipe_is_sane_and_says_what_it_is(name):
+def test_every_recipe_is_valid_and_has_a_description(name):
     check(load(name))
     first, second, *_ = path_of(name).read_text(encoding="utf-8").splitlines()
     assert first.startswith("# ")
@@ -69,7 +69,7 @@ def test_every_recipe_is_sane_and_says_what_it_is(name):
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_recipe_sets_every_number_that_decides_what_is_learned(name):
+def test_a_recipe_sets_every_number_that_affects_training(name):
     text = path_of(name).read_text(encoding="utf-8")
     fields = ["mask_rate", "shown_as_mask", "with_replacement", "lr", "beta1", "beta2", "eps"]
     fields += ["weight_decay", "clip", "schedule", "warmup", "steps", "batch_size", "length"]
@@ -84,13 +84,13 @@ RTD, MLM = Recipe(), load("bert-small")
 
 
 @pytest.mark.parametrize(
-    ("recipe", "section", "values", "says"),
+    ("recipe", "section", "values", "message"),
     [
         (RTD, "run", {"batch_size": 0}, "run.batch_size"),
         (RTD, "run", {"steps": 0}, "run.steps"),
-        (RTD, "run", {"length": 4}, "--run.length takes 8 to 65,535"),
+        (RTD, "run", {"length": 4}, "run.length must be between 8 and 65,535"),
         (RTD, "run", {"seed": -1}, "run.seed"),
-        (RTD, "optimizer", {"lr": -1e-4}, "--optimizer.lr takes more than 0"),
+        (RTD, "optimizer", {"lr": -1e-4}, "optimizer.lr must be above 0"),
         (RTD, "optimizer", {"lr": float("nan")}, "optimizer.lr"),
         (RTD, "optimizer", {"lr": float("inf")}, "optimizer.lr"),
         (RTD, "optimizer", {"beta2": 1.0}, "optimizer.beta2"),
@@ -105,19 +105,19 @@ RTD, MLM = Recipe(), load("bert-small")
         (RTD, "objective", {"with_replacement": True, "whole_words": True}, "whole words"),
         (RTD, "generator", {"width": 0.0}, "generator.width"),
         (RTD, "generator", {"depth": -1.0}, "generator.depth"),
-        (RTD, "discriminator", {"config": {"vocab_size": 9}}, "comes from the tokenizer"),
-        (RTD, "generator", {"config": {"pad_token_id": 1}}, "comes from the tokenizer"),
+        (RTD, "discriminator", {"config": {"vocab_size": 9}}, "is set from the tokenizer"),
+        (RTD, "generator", {"config": {"pad_token_id": 1}}, "is set from the tokenizer"),
         (MLM, "sharing", {"encoder": True}, "sharing would be ignored"),
         (MLM, "generator", {"width": 0.5}, "generator would be ignored"),
         (MLM, "objective", {"temperature": 2.0}, "objective.temperature would be ignored"),
     ],
 )
-def test_values_that_cannot_be_meant_are_refused(recipe, section, values, says):
+def test_invalid_values_are_refused(recipe, section, values, message):
     check(recipe)
     changed = replace(recipe, **{section: replace(getattr(recipe, section), **values)})
     with pytest.raises(UserError) as error:
         check(changed)
-    assert says in str(error.value)
+    assert message in str(error.value)
     if len(values) == 1 and section != "sharing":
         assert str(next(iter(values.values()))).strip("{}").split(": ")[-1] in error.value.got
 
@@ -160,7 +160,7 @@ def test_a_flag_of_a_configuration_needs_a_value():
 
 @dataclass(frozen=True, kw_only=True)
 class Cook(FromRecipe):
-    """A command with a field that must be given."""
+    """A command with a required field."""
 
     data: Path
     """Something."""
@@ -184,16 +184,16 @@ def test_a_command_takes_its_settings_from_a_recipe_and_flags():
     assert settings.recipe == expected
 
 
-def test_what_must_be_given_and_unknown_flags(capsys):
-    for arguments, says in ((["tiny"], "--data"), (["tiny", "--data", "d", "--run.stps", "1"], "--run.steps")):  # fmt: skip
+def test_missing_and_unknown_flags(capsys):
+    for arguments, message in ((["tiny"], "--data"), (["tiny", "--data", "d", "--run.stps", "1"], "--run.steps")):  # fmt: skip
         with pytest.raises(SystemExit) as end:
             cook(*arguments)
         assert end.value.code == 2
-        assert says in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["tiny", "bert-small"])
-def test_from_python_the_recipe_that_is_named_is_the_one_used(name):
+def test_from_python_a_recipe_can_be_named(name):
     assert Plan(recipe=name).recipe == load(name)
     settings = Pretrain(recipe=name, data="shards", out="run")
     assert (settings.recipe, settings.name) == (load(name), name)
@@ -223,17 +223,19 @@ NESTED = {
 )
 def test_a_recipe_is_overridden_by_names_in_three_forms(changes):
     tiny = load("tiny")
-    body = replace(tiny.discriminator, config={**tiny.discriminator.config, "hidden_size": 64})
+    discriminator = replace(
+        tiny.discriminator, config={**tiny.discriminator.config, "hidden_size": 64}
+    )
     assert override(tiny, changes) == replace(
         tiny,
-        discriminator=body,
+        discriminator=discriminator,
         run=replace(tiny.run, steps=9),
         optimizer=replace(tiny.optimizer, lr=0.1),
     )
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"stps": 9}, "did you mean steps"),
         ({"run.stps": 9}, "did you mean steps"),
@@ -243,7 +245,7 @@ def test_a_recipe_is_overridden_by_names_in_three_forms(changes):
         ({"run.steps.more": 1}, "steps"),
     ],
 )
-def test_an_override_that_cannot_be_is_refused_with_the_nearest_name(changes, says):
+def test_an_invalid_override_is_refused_with_the_nearest_name(changes, message):
     with pytest.raises(UserError) as caught:
         override(load("tiny"), changes)
-    assert says in str(caught.value)
+    assert message in str(caught.value)

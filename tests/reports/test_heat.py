@@ -264,14 +264,14 @@ def two_labels(tmp_path, exports, labels: dict):
 
 def test_any_token_classifier_of_two_labels_is_a_discriminator(tmp_path, exports):
     pair = load_pair(two_labels(tmp_path, exports, {0: "O", 1: "FAKE"}))
-    assert 'takes its second label, "FAKE", for "replaced"' in pair.notes
+    assert 'assumes that its second label, "FAKE", means "replaced"' in pair.notes
     assert joined(detect(pair, "kata lodi")) == "kata lodi"
 
 
 def test_what_is_no_discriminator_is_refused(tmp_path, exports, masked_lm_run):
-    with pytest.raises(UserError, match="does not tell replaced tokens"):
+    with pytest.raises(UserError, match="is not a replaced-token detector"):
         load_pair(two_labels(tmp_path, exports, {0: "A", 1: "B", 2: "C"}))
-    with pytest.raises(UserError, match="does not tell replaced tokens"):
+    with pytest.raises(UserError, match="is not a replaced-token detector"):
         load_pair(str(exports["electra"] / "generator"))
     with pytest.raises(UserError, match="transformers cannot load this model"):
         load_pair(str(tmp_path))

@@ -1,1 +1,1 @@
-"""Generator and discriminator pairs of any architecture, and what they are trained to do."""
+"""Build, tie, initialise, export and load generators and discriminators of any architecture."""

@@ -1,4 +1,4 @@
-"""Discriminators and generators that are opened to be asked, with all their weights."""
+"""Load discriminators and generators together with their heads, to run them on text."""
 
 from typing import Any
 
@@ -11,40 +11,33 @@ from electrify.models.pretrained import open_model
 
 
 def open_discriminator(source: str, config: Any) -> tuple[Any, list[str]]:
-    """Open a discriminator with its head; returns what is doubtful about it, too."""
-    kind, notes = _kind_of(source, config)
-    return _complete(kind, source), notes
-
-
-def open_masked_lm(source: str) -> Any:
-    """Open a masked language model with its head."""
-    return _complete(AutoModelForMaskedLM, source)
-
-
-def _kind_of(source: str, config: Any) -> tuple[Any, list[str]]:
-    """The class that a discriminator's weights were saved with, and what is doubtful about it."""
-    saved = list(config.architectures or [])
-    labels = config.id2label
-    if "ElectraForPreTraining" in saved:
-        return ElectraForPreTraining, []
-    if any(name.endswith("ForTokenClassification") for name in saved) and len(labels) == len(
-        REPLACED_LABELS
-    ):
-        return AutoModelForTokenClassification, (
-            []
-            if labels == REPLACED_LABELS
-            else [f'takes its second label, "{labels[1]}", for "replaced"']
-        )
+    """Load a discriminator with its head; returns notes about what is uncertain, too."""
+    architectures, labels = list(config.architectures or []), config.id2label
+    notes: list[str] = []
+    if "ElectraForPreTraining" in architectures:
+        return _load_complete(ElectraForPreTraining, source), notes
+    classifies_tokens = any(name.endswith("ForTokenClassification") for name in architectures)
+    if classifies_tokens and len(labels) == len(REPLACED_LABELS):
+        if labels != REPLACED_LABELS:
+            notes.append(f'assumes that its second label, "{labels[1]}", means "replaced"')
+        return _load_complete(AutoModelForTokenClassification, source), notes
     raise UserError(
-        f"{source} does not tell replaced tokens from original ones",
-        got=", ".join(saved) + f" with {len(labels)} labels" if saved else "no architecture named",
-        fix="give an `electrify export`, a run, an ElectraForPreTraining, "
+        f"{source} is not a replaced-token detector",
+        got=f"{', '.join(architectures)} with {len(labels)} labels"
+        if architectures
+        else "no architecture in its configuration",
+        fix="give a folder from `electrify export`, a run, an ElectraForPreTraining model, "
         "or a token classifier with two labels",
     )
 
 
-def _complete(kind: Any, source: str) -> Any:
-    """A network with all its weights: one without its head would answer at random."""
+def open_masked_lm(source: str) -> Any:
+    """Load a masked language model with its head."""
+    return _load_complete(AutoModelForMaskedLM, source)
+
+
+def _load_complete(kind: Any, source: str) -> Any:
+    """Load a network and refuse it if weights are missing: a new head would answer at random."""
     network, loaded = open_model(kind, source)
     if missing := sorted(loaded["missing_keys"]):
         raise UserError(

@@ -1,12 +1,12 @@
-"""Networks as folders that transformers loads without us.
+"""Export networks as folders that transformers loads without electrify.
 
     OUT/discriminator    ElectraForPreTraining, or the architecture's token-classification class
     OUT/generator        the architecture's masked-LM class
-    OUT/model            instead of both, for the masked-LM baseline
-    OUT/encoder          the backbone of the discriminator or of the baseline, without any head
+    OUT/model            in place of both, for the masked-LM baseline
+    OUT/encoder          the backbone of the discriminator or of the baseline, without a head
 
-Each holds config.json, model.safetensors, the tokenizer and a model card. What is written is loaded
-again and must give the same outputs; only then does the folder count as finished.
+Each holds config.json, model.safetensors, the tokenizer and a model card. Every network is loaded
+again and must give the same outputs before the folder counts as finished.
 """
 
 import copy
@@ -53,9 +53,8 @@ def export_networks(
             (out / role).mkdir(exist_ok=True)
             for path in sorted(staged.iterdir()):
                 files.append(committed_file(out, f"{role}/{path.name}", path.replace))
-            files.append(
-                committed_file(out, f"{role}/README.md", partial(_write_text, cards[role]))
-            )
+            write_card = partial(Path.write_text, data=cards[role], encoding="utf-8")
+            files.append(committed_file(out, f"{role}/README.md", write_card))
             files += tokenizers.save_tokenizer(
                 tokenizer, out / role, longest, out, token_types=takes_token_types(network)
             )
@@ -63,58 +62,54 @@ def export_networks(
 
 
 def encoder_alone(network: Any) -> Any:
-    """Return the backbone of a network, sharing its weights, with a configuration of its own.
+    """Return the backbone of a network, sharing its weights, with a copy of its configuration.
 
-    Any class of transformers loads it and draws its own head: the head of a token classifier would
-    be taken for that of a sequence classifier with two labels, and refused with three.
+    Every transformers class that loads it initialises a new head. The head of a token classifier
+    would be mistaken for that of a sequence classifier with two labels, and refused with three.
     """
     encoder = copy.copy(network.base_model)
     encoder.config = copy.deepcopy(network.config)
-    encoder.config.id2label = {0: "LABEL_0", 1: "LABEL_1"}  # as in any new configuration
+    encoder.config.id2label = {0: "LABEL_0", 1: "LABEL_1"}  # the defaults
     encoder.config.label2id = {"LABEL_0": 0, "LABEL_1": 1}
     return encoder
 
 
 def encoder_folder(exported: Path) -> Path:
-    """Return the folder of an export to fine-tune from; exports of before have no `encoder`."""
+    """Return the folder of an export to fine-tune; older exports have no `encoder`."""
     roles = (ENCODER_ROLE, "discriminator", "model")
     found = (exported / role for role in roles if (exported / role / "config.json").is_file())
     return next(found, exported / ENCODER_ROLE)
 
 
-def _write_text(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
 @contextmanager
 def in_evaluation(network: nn.Module) -> Iterator[None]:
-    """Inside, the network has no dropout."""
-    before = network.training
+    """Put a network in evaluation mode inside the context."""
+    was_training = network.training
     network.eval()
     try:
         yield
     finally:
-        network.train(before)
+        network.train(was_training)
 
 
 @contextmanager
 def plain_embeddings(network: Any) -> Iterator[None]:
-    """Inside, a gradient-disentangled table is an ordinary one with the same rows."""
-    table = network.get_input_embeddings()
-    if not isinstance(table, DisentangledEmbedding):
+    """Replace gradient-disentangled embeddings by ordinary ones inside the context."""
+    embeddings = network.get_input_embeddings()
+    if not isinstance(embeddings, DisentangledEmbedding):
         yield
         return
-    plain = nn.Embedding(*table.weight.shape)
-    plain.weight = nn.Parameter(table.weight.detach().clone())
+    plain = nn.Embedding(*embeddings.weight.shape)
+    plain.weight = nn.Parameter(embeddings.weight.detach().clone())
     network.set_input_embeddings(plain)
     try:
         yield
     finally:
-        network.set_input_embeddings(table)
+        network.set_input_embeddings(embeddings)
 
 
 def own_tensors(network: Any) -> dict[str, Tensor]:
-    """The network's tensors; an output table that transformers does not know to be tied, copied."""
+    """Return a network's tensors, with copies of those that transformers does not know are tied."""
     tensors = dict(network.state_dict())
     seen: dict[int, str] = {}
     tied = network.all_tied_weights_keys
@@ -126,22 +121,22 @@ def own_tensors(network: Any) -> dict[str, Tensor]:
 
 
 def _check_reload(network: Any, folder: Path, tokenizer: LoadedTokenizer) -> None:
-    again = type(network).from_pretrained(folder, dtype=torch.float32).eval()
+    """Refuse an export whose outputs differ from those of the network."""
+    reloaded = type(network).from_pretrained(folder, dtype=torch.float32).eval()
     probe_BL = probe_ids(tokenizer)
     with torch.no_grad():
-        difference = (
-            (network_outputs(again, probe_BL) - network_outputs(network, probe_BL)).abs().max()
-        )
+        found, wanted = (network_outputs(net, probe_BL) for net in (reloaded, network))
+    difference = (found - wanted).abs().max()
     if not difference <= EXPORT_TOLERANCE:
         raise UserError(
             f"{network.config.model_type} does not survive export",
             got=f"outputs differ by {float(difference):.2g} after from_pretrained",
-            fix="export with the version of transformers that trained it; the run is untouched",
+            fix="export with the transformers version that trained it; the run itself is unchanged",
         )
 
 
 def probe_ids(tokenizer: LoadedTokenizer) -> Tensor:
-    """A row of tokens of any vocabulary, to compare two networks on."""
+    """Return one row of token ids on which to compare two networks."""
     ids_L = torch.arange(PROBE_LENGTH) * 7919 % tokenizer.vocab_size
     ids_L[0], ids_L[-1] = tokenizer.special.cls, tokenizer.special.sep
     ids_L[ids_L == tokenizer.special.pad] = tokenizer.special.mask

@@ -1,8 +1,9 @@
-"""Starting weights: `huggingface` as the architecture has them, or `official` as ELECTRA's code.
+"""Initialise weights as ELECTRA's code does (`official`), and the output biases of heads.
 
-Officially every matrix and table is truncated normal with σ 0.02 (cut at 2σ), but for the layers
-that were written without an initialiser and so are Glorot uniform: the projections after the tables
-and the last layer of every head. Biases are 0, LayerNorms 1 and 0.
+The official code draws every weight and embedding matrix from a truncated normal with σ 0.02 (cut
+at 2σ), except for the layers that were written without an initialiser and so are Glorot uniform:
+the projections after the embeddings and the last layer of every head. Biases are 0; LayerNorm
+weights are 1 and their biases 0.
 """
 
 import math
@@ -15,13 +16,13 @@ from electrify.errors import UserError
 from electrify.models.sharing import PROJECTIONS
 
 SIGMA = 0.02
-# The last layers of discriminator and fine-tuning heads.
+# The last layers of discriminator heads and fine-tuning heads.
 LAST_LAYERS = ("discriminator_predictions.dense_prediction", "classifier", "score")
 
 
 @torch.no_grad()
 def initialise(model: Any, generator: torch.Generator) -> None:
-    """Give a model the official starting weights."""
+    """Initialise a model as the official code does."""
     prefix = model.base_model_prefix
     glorot = {f"{prefix}.{path}" for path in PROJECTIONS} | set(LAST_LAYERS)
     for name, module in model.named_modules():
@@ -40,10 +41,10 @@ def initialise(model: Any, generator: torch.Generator) -> None:
 
 @torch.no_grad()
 def start_at_counts(network: Any, role: str, counts_V: Tensor) -> None:
-    """Let a masked-LM head start at how often tokens occur, so that the encoder need not learn it.
+    """Set the output bias of a masked-LM head to the log frequencies of the tokens.
 
-    Otherwise the first thing that an encoder learns is one direction that all tokens share and that
-    says just that; in short trainings little else is left of its vectors.
+    Otherwise the first thing that the encoder learns is a direction common to all tokens that
+    encodes these frequencies; after short training little else is left in its hidden states.
     """
     log_V = torch.log((counts_V.float() + 0.5) / (counts_V.float() + 0.5).sum())
     _set_bias(network.get_output_embeddings(), log_V - log_V.mean(), role, network)
@@ -51,20 +52,20 @@ def start_at_counts(network: Any, role: str, counts_V: Tensor) -> None:
 
 @torch.no_grad()
 def start_at_rate(network: Any, role: str, rate: float) -> None:
-    """Let the head of a detector start at how often there is something to detect."""
-    inside = {id(module) for module in network.base_model.modules()}
-    outside = [module for module in network.modules() if id(module) not in inside]
-    last = [module for module in outside if isinstance(module, nn.Linear)][-1]
-    odds = math.log(rate / (1 - rate))
-    start = torch.tensor([odds]) if len(last.weight) == 1 else torch.tensor([0.0, odds])
-    _set_bias(last, start, role, network)
+    """Set the output bias of a discriminator's head to the log odds of a replaced token."""
+    in_encoder = {id(module) for module in network.base_model.modules()}
+    head = [module for module in network.modules() if id(module) not in in_encoder]
+    last = [module for module in head if isinstance(module, nn.Linear)][-1]
+    log_odds = math.log(rate / (1 - rate))
+    bias = torch.tensor([log_odds]) if len(last.weight) == 1 else torch.tensor([0.0, log_odds])
+    _set_bias(last, bias, role, network)
 
 
-def _set_bias(layer: Any, start: Tensor, role: str, network: Any) -> None:
+def _set_bias(layer: Any, bias: Tensor, role: str, network: Any) -> None:
     if getattr(layer, "bias", None) is None:
         raise UserError(
-            f"the {role} has no bias to start at",
-            got=f"{network.config.model_type} and run.output_bias = frequencies",
-            fix="--run.output-bias zero",
+            f"the head of the {role} has no output bias to set",
+            got=f"run.output_bias = frequencies with {network.config.model_type}",
+            fix="use --run.output-bias zero",
         )
-    layer.bias.copy_(start)
+    layer.bias.copy_(bias)

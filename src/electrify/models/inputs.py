@@ -1,6 +1,6 @@
-"""What a masked batch is to a model, and how any architecture is called with it."""
+"""Call a model of any architecture with a batch."""
 
-# B batch, L length, N slots a row
+# B batch, L length, N slots per row
 
 import inspect
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Framed(Protocol):
-    """What a model must know of a batch beside its ids: which are real, and in which segment."""
+    """The inputs of a model besides the token ids: which tokens are real, and their segment."""
 
     @property
     def attention_BL(self) -> Tensor:  # noqa: N802
@@ -21,7 +21,7 @@ class Framed(Protocol):
 
 
 def call(model: nn.Module, ids_BL: Tensor, inputs: Framed) -> Any:
-    """A model's output for some ids: what it knows of a token besides never depends on the ids."""
+    """Run a model on token ids; mask, segments and position ids never depend on the ids."""
     arguments = {"input_ids": ids_BL, "attention_mask": inputs.attention_BL}
     if takes_token_types(model):
         arguments["token_type_ids"] = inputs.types_BL
@@ -32,7 +32,7 @@ def call(model: nn.Module, ids_BL: Tensor, inputs: Framed) -> Any:
 
 
 def takes_token_types(model: nn.Module) -> bool:
-    """Whether the model has a table of two or more token types."""
+    """Return whether a model has embeddings for two or more token types."""
     config: Any = model.config
     if getattr(config, "type_vocab_size", 0) < 2:
         return False
@@ -40,13 +40,14 @@ def takes_token_types(model: nn.Module) -> bool:
 
 
 def padding_position(model: nn.Module) -> int | None:
-    """Where padding is, in architectures that count places from 1 past it; None in others.
+    """Return the position id of padding in RoBERTa-like architectures; None in others.
 
-    RoBERTa and its kin count the ids that are not [PAD] (MPNet: not 1). A generator can sample that
-    id, which would move every token after it; so they are told the places.
+    These number positions from 1 past padding by counting the ids that are not [PAD] (MPNet: not
+    1). A generator can sample that id, which would shift every token after it, so position ids are
+    passed to them.
     """
-    body: Any = model.base_model
-    embeddings = getattr(body, "embeddings", None)
+    encoder: Any = model.base_model
+    embeddings = getattr(encoder, "embeddings", None)
     if not hasattr(embeddings, "position_embeddings"):
         return None
     padding = getattr(embeddings, "padding_idx", None)
@@ -54,7 +55,7 @@ def padding_position(model: nn.Module) -> int | None:
 
 
 def position_ids(attention_BL: Tensor, padding: int) -> Tensor:
-    """The places of real tokens, counted from 1 past that of padding.
+    """Return the position ids of real tokens, counted from 1 past that of padding.
 
     >>> import torch
     >>> position_ids(torch.tensor([[1, 1, 1, 0]]), 1)

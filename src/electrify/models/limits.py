@@ -1,7 +1,7 @@
-"""What the fields of an architecture's configuration may be, checked before anything is built.
+"""Check the fields of an architecture's configuration before anything is built.
 
-A million layers take hours to build even without weights, and a dropout of 1 or NaN shows only in
-the first step. Which fields there are the architecture says, so ranges go by what names say.
+A million layers take hours to build even without weights, and a dropout of 1 or NaN fails only in
+the first step. The fields depend on the architecture, so ranges are chosen by a field's name.
 """
 
 import re
@@ -13,29 +13,29 @@ from electrify.errors import UserError
 from electrify.recipes.ranges import Range
 from electrify.recipes.schema import FieldValue
 
-# By reason: fields that the rest of the code depends on, so a recipe cannot set them.
+# Fields that the rest of the code depends on, so a recipe cannot set them, by reason.
 FIXED = {
-    "losses read the named outputs of the networks": {
+    "the losses use the named outputs of the networks": {
         *("return_dict", "use_return_dict", "torchscript", "output_attentions"),
         *("output_hidden_states", "sparse_prediction", "sparse_pred_ignore_index", "asm"),
     },
-    "an encoder attends to both sides and to itself alone": {
+    "the networks are bidirectional encoders": {
         *("is_decoder", "is_encoder_decoder", "is_encoder", "causal", "add_cross_attention"),
         *("cross_attention_hidden_size", "is_folding_model"),
     },
-    "heads and labels come from the objective": {
+    "the objective sets heads and labels": {
         *("num_labels", "id2label", "label2id", "problem_type", "finetuning_task"),
     },
-    "output embeddings are always the input embeddings": {"tie_word_embeddings"},
-    "weights are float32, and run.precision sets the rest": {"dtype", "torch_dtype"},
-    "transformers fills it in": {
+    "output and input embeddings are always tied": {"tie_word_embeddings"},
+    "weights are float32; run.precision sets the precision of matmuls": {"dtype", "torch_dtype"},
+    "transformers sets it": {
         *("architectures", "model_type", "name_or_path", "transformers_version", "pruned_heads"),
         *("quantization_config", "auto_map", "per_layer_config", "is_heterogeneous"),
     },
 }
-LAYERS = Range(1, 512)  # building as many takes about ten seconds
+LAYERS = Range(1, 512)  # building 512 layers takes about ten seconds
 WIDTH = Range(1, 2**20)
-# The first pattern that is found in a field's name counts.
+# The first pattern that matches a field's name applies.
 INTEGERS = {
     r"^(num_(hidden|decoder)_layers|n_layers|num_hidden_groups|inner_group_num)$": LAYERS,
     r"^num_feedforward_networks$": LAYERS,
@@ -56,7 +56,7 @@ TOKENIZER_FIELD_PATTERN = re.compile("_token_id$|^vocab_size$")
 
 
 def check_names(fields: Mapping[str, FieldValue], role: str) -> None:
-    """Refuse fields that are not a recipe's to set."""
+    """Refuse fields that a recipe cannot set."""
     for reason, names in FIXED.items():
         for name in sorted(names & fields.keys()):
             raise UserError(
@@ -67,9 +67,9 @@ def check_names(fields: Mapping[str, FieldValue], role: str) -> None:
 
 
 def check_values(fields: Mapping[str, Any], default: Any, role: str) -> None:
-    """Refuse numbers that no network can be built from, or none that trains.
+    """Refuse numbers with which no network can be built or trained.
 
-    `default` is the configuration of the architecture as it comes.
+    `default` is the default configuration of the architecture.
     """
     for name, value in fields.items():
         usual = getattr(default, name, None)
@@ -78,19 +78,19 @@ def check_values(fields: Mapping[str, Any], default: Any, role: str) -> None:
         allowed = _range_of(name, value, usual)
         if allowed is not None and value != usual and value not in allowed:
             raise UserError(
-                f"{role}.config.{name} is out of range",
+                f"{role}.config.{name} must be {allowed}",
                 got=shown(value),
-                fix=f"{default.model_type} takes {allowed}"
-                + ("" if usual is None else f"; its default is {usual}"),
+                fix="use a value in that range"
+                + ("" if usual is None else f"; the default of {default.model_type} is {usual}"),
             )
 
 
 def _range_of(name: str, value: Any, usual: Any) -> Range | None:
-    """The range of a numeric field, by its name and by whether numbers there are whole."""
+    """Return the range of a numeric field, by its name and by whether it holds integers."""
     if not isinstance(value, int | float) or isinstance(usual, str):
-        return None  # transformers knows the types of its fields
-    whole = isinstance(usual, int) or (usual is None and isinstance(value, int))
-    table = INTEGERS if whole and "drop" not in name else FLOATS
+        return None  # transformers checks the types of its fields
+    is_integer = isinstance(usual, int) or (usual is None and isinstance(value, int))
+    table = INTEGERS if is_integer and "drop" not in name else FLOATS
     if isinstance(value, bool) and usual is None and "drop" not in name:
-        return None  # a switch whose default is None
+        return None  # a boolean field whose default is None
     return next(allowed for pattern, allowed in table.items() if re.search(pattern, name))

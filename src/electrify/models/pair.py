@@ -1,4 +1,4 @@
-"""A generator and a discriminator of any architecture that transformers has both classes for."""
+"""Build a generator and a discriminator of any architecture that transformers has both for."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,40 +28,31 @@ from electrify.models.released import (
 from electrify.models.sharing import share, tie_output, unequal_embeddings
 from electrify.recipes.schema import Discriminator, FieldValue, Generator, Recipe, Run
 
-logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # hundreds a second, of its own loading and saving
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it prints one per load and save
 
 ARCHITECTURES = sorted(
     set(MODEL_FOR_MASKED_LM_MAPPING_NAMES) & set(MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES)
 )
-# Architectures whose tables may have another width than the body, and what that field is called.
+# The field for the width of the embeddings, where it may differ from that of the encoder.
 EMBEDDING_WIDTH_FIELD = {
-    "electra": "embedding_size",
-    "albert": "embedding_size",
-    "convbert": "embedding_size",
-    "deberta-v2": "embedding_size",
-    "roformer": "embedding_size",
+    **dict.fromkeys(("electra", "albert", "convbert", "deberta-v2", "roformer"), "embedding_size"),
     "rembert": "input_embedding_size",
 }
 # Fields that a model reads though its configuration does not declare them.
 UNDECLARED = {
     "deberta-v2": {
-        "attention_head_size",
-        "conv_act",
-        "conv_kernel_size",
-        "embedding_size",
-        "norm_rel_ebd",
-        "position_buckets",
-        "share_att_key",
+        *("attention_head_size", "conv_act", "conv_kernel_size", "embedding_size"),
+        *("norm_rel_ebd", "position_buckets", "share_att_key"),
     }
 }
-# Where from_pretrained sets the row of a padding id to 0, whatever was learned: they get none.
+# Here from_pretrained zeroes the embedding of the padding id, so the configuration gets none.
 RESETS_PADDING = {"funnel"}
 FEED_FORWARD = ("intermediate_size", "hidden_dim", "d_inner", "ffn_dim")
 REPLACED_LABELS = {0: "original", 1: "replaced"}
 
 
 class Vocabulary(NamedTuple):
-    """What a model must know of the tokenizer."""
+    """The vocabulary size and special token ids that a model needs."""
 
     size: int
     pad: int
@@ -70,23 +61,23 @@ class Vocabulary(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two networks that share what the recipe says."""
+    """Two networks that share weights as the recipe says."""
 
     generator: Any
     discriminator: Any
     notes: list[str]
-    """In words: what they could not share, and what released weights did not hold."""
+    """Messages about weights that could not be shared or were not in released weights."""
 
 
 def build_pair(recipe: Recipe, vocabulary: Vocabulary) -> Pair:
-    """Generator and discriminator with the recipe's starting weights."""
-    torch.manual_seed(recipe.run.seed)  # for what the architectures draw by themselves
+    """Build the generator and the discriminator of a recipe with their initial weights."""
+    torch.manual_seed(recipe.run.seed)  # for what transformers initialises
     discriminator, notes = build_discriminator(recipe, vocabulary)
     settings = generator_config(recipe.discriminator, recipe.generator, vocabulary)
-    generator, more = _network(
+    generator, generator_notes = _network(
         AutoModelForMaskedLM, settings, recipe.generator, recipe.run, recipe.run.seed + 1
     )
-    notes += more
+    notes += generator_notes
     if recipe.generator.init_from:
         notes += unequal_embeddings(generator, discriminator, recipe.sharing)
     notes += share(generator, discriminator, recipe.sharing)
@@ -96,7 +87,7 @@ def build_pair(recipe: Recipe, vocabulary: Vocabulary) -> Pair:
 
 
 def build_discriminator(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, list[str]]:
-    """The network that is kept: with ELECTRA's own head, else with one of two labels a token."""
+    """Build the discriminator, with ELECTRA's head or a token-classification head; and notes."""
     settings = discriminator_config(recipe.discriminator, vocabulary)
     kind: Any = ElectraForPreTraining
     if settings.model_type != "electra":
@@ -107,7 +98,7 @@ def build_discriminator(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, li
 
 
 def build_masked_lm(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, list[str]]:
-    """The masked-LM baseline: the discriminator's body with a masked-LM head; and notes."""
+    """Build the masked-LM baseline with the discriminator's encoder; and notes."""
     torch.manual_seed(recipe.run.seed)
     settings = discriminator_config(recipe.discriminator, vocabulary)
     network, notes = _network(
@@ -121,121 +112,108 @@ def build_masked_lm(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, list[s
 def _network(
     kind: Any, settings: Any, part: Discriminator | Generator, run: Run, seed: int
 ) -> tuple[Any, list[str]]:
-    """A network with released weights, or with starting weights of the recipe's kind; and notes."""
-    sizes_alone = torch.get_default_device().type == "meta"
-    if part.init_from and not sizes_alone:
+    """Build a network with released weights or the recipe's initial weights; and notes."""
+    without_weights = torch.get_default_device().type == "meta"
+    if part.init_from and not without_weights:
         return load_released(kind, settings, part.init_from, role_of(part))
-    network = _build(kind, settings, settings.model_type)
+    with _build_errors(settings.model_type):
+        network = kind.from_config(settings) if hasattr(kind, "from_config") else kind(settings)
     if run.init == "official":
         initialise(network, torch.Generator().manual_seed(seed))
     return network, []
 
 
 def role_of(part: Discriminator | Generator) -> str:
-    """What a part is called in a recipe."""
+    """Return the name of a network's section in a recipe."""
     return type(part).__name__.lower()
 
 
 def discriminator_config(network: Discriminator, vocabulary: Vocabulary) -> Any:
-    """The discriminator's configuration."""
-    check_names(network.config, "discriminator")
-    if network.init_from:
-        return _released(network.architecture, network, vocabulary)
-    return _config(network.architecture, network.config, vocabulary, "discriminator")
+    """Return the configuration of the discriminator."""
+    return _config(network, network.architecture, network.config, vocabulary)
 
 
 def generator_config(
     discriminator: Discriminator, network: Generator, vocabulary: Vocabulary
 ) -> Any:
-    """The generator's configuration: the discriminator's, made smaller, with its own fields on top.
+    """Return the configuration of the generator: the discriminator's, scaled, plus its own fields.
 
-    Width, heads and feed-forward shrink together and the depth by itself, as officially. Another
-    architecture takes nothing over.
+    Width, heads and feed-forward size are scaled together and depth separately, as in the official
+    code. A generator of another architecture inherits nothing.
     """
-    check_names(network.config, "generator")
     architecture = network.architecture or discriminator.architecture
-    if network.init_from:
-        return _released(architecture, network, vocabulary)
-    if architecture != discriminator.architecture:
-        return _config(architecture, network.config, vocabulary, "generator")
+    if network.init_from or architecture != discriminator.architecture:
+        return _config(network, architecture, network.config, vocabulary)
     large = discriminator_config(discriminator, vocabulary)
     fields = dict(discriminator.config)
-    if discriminator.init_from:  # old files have fields that transformers knows no more
+    if discriminator.init_from:  # old files have fields that transformers no longer knows
         known = _field_names(architecture)
         fields = {name: value for name, value in released_fields(large).items() if name in known}
-    names = {name: large.attribute_map.get(name, name) for name in _SIZES}
+    sizes = ("hidden_size", "num_attention_heads", "num_hidden_layers")
+    names = {name: large.attribute_map.get(name, name) for name in sizes}
     if network.width != 1.0:
         hidden = round(large.hidden_size * network.width)
         fields[names["hidden_size"]] = hidden
         for feed_forward in FEED_FORWARD:
-            if isinstance(wide := getattr(large, feed_forward, None), int):
-                fields[feed_forward] = round(wide * hidden / large.hidden_size)
+            if isinstance(size := getattr(large, feed_forward, None), int):
+                fields[feed_forward] = round(size * hidden / large.hidden_size)
         if heads := getattr(large, "num_attention_heads", None):
-            size = large.hidden_size // heads
-            fields[names["num_attention_heads"]] = max(1, hidden // size)
-        if (table := EMBEDDING_WIDTH_FIELD.get(architecture)) is not None:
-            fields.setdefault(table, getattr(large, table, None) or large.hidden_size)
+            head_size = large.hidden_size // heads
+            fields[names["num_attention_heads"]] = max(1, hidden // head_size)
+        if (field := EMBEDDING_WIDTH_FIELD.get(architecture)) is not None:
+            fields.setdefault(field, getattr(large, field, None) or large.hidden_size)
     if network.depth != 1.0:
         layers = max(1, round(large.num_hidden_layers * network.depth))
         fields[names["num_hidden_layers"]] = layers
-    return _config(architecture, fields | network.config, vocabulary, "generator")
-
-
-_SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers")
+    return _config(network, architecture, fields | network.config, vocabulary)
 
 
 def _config(
-    architecture: str, fields: Mapping[str, FieldValue], vocabulary: Vocabulary, role: str
+    network: Discriminator | Generator,
+    architecture: str,
+    fields: Mapping[str, FieldValue],
+    vocabulary: Vocabulary,
 ) -> Any:
+    """Check the fields of a network and return its configuration."""
+    role = role_of(network)
+    check_names(network.config, role)
+    if network.init_from:
+        settings = released_config(network.init_from, architecture, network.config, role)
+        check_values(vars(settings), CONFIG_MAPPING[architecture](), role)
+        check_vocabulary(settings, vocabulary.size, network.init_from)
+        return settings
     if architecture not in ARCHITECTURES:
         known = dict.fromkeys(ARCHITECTURES)
-        raise unknown(f"{role}: {architecture}", architecture, known, "pairable architecture")
+        raise unknown(f"{role}: {architecture}", architecture, known, "supported architecture")
     kind: Any = CONFIG_MAPPING[architecture]
     default = kind()
     if getattr(default, "hidden_size", None) is None:
         raise UserError(
-            f"{architecture} is made of several models, not of text alone",
+            f"{architecture} is not a text-only architecture",
             got=f"{role}.architecture = {architecture} ({', '.join(kind.sub_configs)})",
-            fix="take the architecture of its text model",
+            fix="use the architecture of its text model",
         )
     names = _field_names(architecture)
     for name in fields:
         if name not in names:
-            settable = set(vars(default)) | UNDECLARED.get(architecture, set())
-            place = f"{role}.config.{name}"
-            raise unknown(place, name, dict.fromkeys(sorted(settable)), f"field of {architecture}")
+            known = dict.fromkeys(sorted({*vars(default), *UNDECLARED.get(architecture, ())}))
+            raise unknown(f"{role}.config.{name}", name, known, f"field of {architecture}")
     check_values(fields, default, role)
     special = {
         "pad_token_id": None if architecture in RESETS_PADDING else vocabulary.pad,
-        "bos_token_id": vocabulary.cls,
-        "eos_token_id": vocabulary.sep,
-        "cls_token_id": vocabulary.cls,
-        "sep_token_id": vocabulary.sep,
+        **dict.fromkeys(("bos_token_id", "cls_token_id"), vocabulary.cls),
+        **dict.fromkeys(("eos_token_id", "sep_token_id"), vocabulary.sep),
     }
-    known = {name: value for name, value in special.items() if hasattr(default, name)}
-    with _refused_as_user_error(architecture):
-        return kind(**{"vocab_size": vocabulary.size, **known, **fields})
+    special = {name: value for name, value in special.items() if hasattr(default, name)}
+    with _build_errors(architecture):
+        return kind(**{"vocab_size": vocabulary.size, **special, **fields})
 
 
 def _field_names(architecture: str) -> set[str]:
     default = CONFIG_MAPPING[architecture]()
     computed = {n for n in dir(default) if isinstance(getattr(type(default), n, None), property)}
     declared = {*vars(default), *default.attribute_map, *computed}
-    public = {name for name in declared if not name.startswith("_")}
-    return public | UNDECLARED.get(architecture, set())
-
-
-def _released(architecture: str, network: Discriminator | Generator, vocabulary: Vocabulary) -> Any:
-    role = role_of(network)
-    settings = released_config(network.init_from, architecture, network.config, role)
-    check_values(vars(settings), CONFIG_MAPPING[architecture](), role)
-    check_vocabulary(settings, vocabulary.size, network.init_from)
-    return settings
-
-
-def _build(kind: Any, settings: Any, architecture: str) -> Any:
-    with _refused_as_user_error(architecture):
-        return kind.from_config(settings) if hasattr(kind, "from_config") else kind(settings)
+    return {n for n in declared if n[0] != "_"} | UNDECLARED.get(architecture, set())
 
 
 REFUSALS = (
@@ -245,25 +223,25 @@ REFUSALS = (
 
 
 @contextmanager
-def _refused_as_user_error(architecture: str) -> Iterator[None]:
+def _build_errors(architecture: str) -> Iterator[None]:
     try:
         yield
     except REFUSALS as error:
         raise UserError(
-            f"{architecture} cannot be built from this recipe",
+            f"transformers cannot build {architecture} from this recipe",
             got=f"{type(error).__name__}: {error}",
-            fix="change the fields of its configuration, or take another architecture",
+            fix="change the fields of its configuration, or use another architecture",
         ) from error
 
 
 def train_every_row(network: nn.Module) -> None:
-    """Let the row of [PAD] learn like any other: the generator can sample it.
+    """Train the embedding of [PAD] like any other, because the generator can sample it.
 
-    Hugging Face freezes it at 0, which the official code does not: the loss drifts by 2 to 3 %
-    within 20 steps.
+    Hugging Face freezes it at 0 and the official code does not; frozen, the loss deviates by 2 to
+    3 % within 20 steps.
     """
-    modules: list[Any] = list(network.modules())
-    for module in modules:
-        table = getattr(module, "weight", None)  # not by type: I-BERT has one of its own
-        if hasattr(module, "padding_idx") and isinstance(table, nn.Parameter):
+    module: Any
+    for module in network.modules():
+        weight = getattr(module, "weight", None)  # I-BERT has an embedding class of its own
+        if hasattr(module, "padding_idx") and isinstance(weight, nn.Parameter):
             module.padding_idx = None

@@ -1,9 +1,9 @@
-"""Open what others saved (configurations, tokenizers, weights) and never run their code.
+"""Load configurations, tokenizers and weights that others saved, without running their code.
 
-Every command opens models here. A folder or a Hub repository can name Python files in its
-`auto_map`, name an attention kernel to download, or hold weights as pickles: none of it is run or
-asked about. Whatever the libraries raise on a damaged or hostile folder is the user's to know, not
-a traceback: only their calls are wrapped, so faults of our own stay visible.
+Every command loads models here. A folder or Hub repository can name Python files in its `auto_map`,
+name an attention kernel to download, or store weights as pickles: none of these is executed, and
+the user is not prompted. What the libraries raise on a damaged or malicious folder becomes a
+`UserError`; only their calls are wrapped, so that our own bugs stay visible.
 """
 
 import os
@@ -21,28 +21,28 @@ from transformers.utils import logging
 
 from electrify.errors import UserError
 
-logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # of loading and saving
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # one per load and save
 
 ALLOW_PICKLES = "ELECTRIFY_ALLOW_PICKLES"
-"""Set to 1, this environment variable lets weights be pickles; torch loads tensors alone."""
+"""Environment variable: 1 allows pickled weights, of which torch loads only the tensors."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-GIVE_A_MODEL = "give a folder that save_pretrained wrote, or a Hub name; weights as safetensors"
+GIVE_A_MODEL = "give a folder written by save_pretrained or a Hub name, with safetensors weights"
 
 
 def open_config(source: str) -> Any:
-    """Return the configuration of a folder or of a model on the Hub."""
-    with _library_errors(f"transformers cannot load this model: {source}", source), _silence():
+    """Load the configuration of a folder or Hub model."""
+    with _library_errors(f"transformers cannot load this model: {source}", source):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     if getattr(config, "quantization_config", None) is not None:
         raise UserError(
             f"the weights of {source} are quantised",
             got="quantization_config in config.json",
-            fix="give the model from before it was quantised",
+            fix="give the model as it was before quantisation",
         )
     if "/" in str(config._attn_implementation):
         raise UserError(
-            f"{source} wants a kernel from the Hub, which would be code to run",
+            f"{source} asks for a kernel from the Hub, which would run code",
             got=f"attn_implementation {config._attn_implementation}",
             fix="remove attn_implementation from its config.json",
         )
@@ -50,19 +50,19 @@ def open_config(source: str) -> Any:
 
 
 def open_tokenizer(source: str) -> Any:
-    """Return the tokenizer of a folder or of a model on the Hub."""
-    with _library_errors(f"transformers cannot load the tokenizer of {source}", source), _silence():
+    """Load the tokenizer of a folder or Hub model."""
+    with _library_errors(f"transformers cannot load the tokenizer of {source}", source):
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
 def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a network in float32, and which weights it did not find: the caller judges that."""
-    open_config(source)  # refuses what no class should load
+    """Load a network in float32; returns transformers' loading info, for the caller to check."""
+    open_config(source)  # refuses quantised models and kernels
     allowed = os.environ.get(ALLOW_PICKLES) == "1"
     if not allowed:
         _refuse_pickles(source)
-    with _library_errors(f"the weights of {source} cannot be loaded", source), _silence():
-        network, loaded = kind.from_pretrained(
+    with _library_errors(f"the weights of {source} cannot be loaded", source):
+        loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(
             source,
             dtype=torch.float32,
             output_loading_info=True,
@@ -70,22 +70,22 @@ def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, An
             use_safetensors=None if allowed else True,
             **fields,
         )
-    return network, loaded
+    return loaded
 
 
 def open_backbone(source: str) -> Any:
-    """Return a network without a head, in float32."""
+    """Load a network in float32 without its head."""
     return open_model(AutoModel, source)[0]
 
 
 def _refuse_pickles(source: str) -> None:
-    """Say how to convert a folder that has weights as pickles alone."""
+    """Refuse a folder whose weights are only pickles, and say how to convert them."""
     folder = Path(source)
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     pickles = [name for name in names if name.endswith(PICKLES) and name != "training_args.bin"]
     if pickles and not any(name.endswith(".safetensors") for name in names):
         raise UserError(
-            f"the weights of {source} are a pickle, which can run code when it is loaded",
+            f"the weights of {source} are a pickle, which can run code when loaded",
             got=", ".join(pickles[:3]),
             fix=f"if you trust them, convert them in Python: `{_conversion(folder)}`; "
             f"or set {ALLOW_PICKLES}=1",
@@ -93,67 +93,51 @@ def _refuse_pickles(source: str) -> None:
 
 
 def _conversion(folder: Path) -> str:
-    """Return the Python that writes a folder again with safetensors, its head and its tokenizer."""
+    """Return Python code that saves a folder as safetensors, with its head and tokenizer."""
     named = getattr(open_config(str(folder)), "architectures", None)
     known = [name for name in named if name in dir(transformers)] if isinstance(named, list) else []
     classes = ((known or ["AutoModel"])[0], "AutoTokenizer")
-    return "; ".join(
-        [
-            f"from transformers import {', '.join(classes)}",
-            *(f"{name}.from_pretrained('OLD').save_pretrained('NEW')" for name in classes),
-        ]
-    )
+    lines = [f"{name}.from_pretrained('OLD').save_pretrained('NEW')" for name in classes]
+    return "; ".join([f"from transformers import {', '.join(classes)}", *lines])
 
 
 @contextmanager
 def _library_errors(what: str, source: str) -> Iterator[None]:
-    """Turn whatever transformers, tokenizers and safetensors raise into a UserError."""
+    """Turn whatever transformers, tokenizers and safetensors raise into a UserError.
+
+    Their logs, and those of the Hub's client, are silenced meanwhile.
+    """
     missing = not Path(source).exists()
     if missing and not HUB_NAME.fullmatch(source):
         raise UserError(f"there is no folder {source}", got=source, fix=GIVE_A_MODEL)
-    try:
-        yield
-    except BaseException as error:  # panics of Rust code are no Exceptions
-        if isinstance(error, KeyboardInterrupt | SystemExit | UserError):
-            raise
-        if missing and "couldn't connect" in str(error):
-            raise UserError(
-                f"there is no folder {source} here, and the Hugging Face Hub cannot be reached",
-                got=source,
-                fix="give a folder that exists, or a Hub name while you are online",
-            ) from error
-        runs_code = "trust_remote_code" in str(error)
-        raise UserError(
-            what,
-            got="code of its own (auto_map), which electrify never runs"
-            if runs_code
-            else _in_a_line(error),
-            fix="give a model whose architecture is part of transformers"
-            if runs_code
-            else GIVE_A_MODEL,
-        ) from error
-
-
-def _in_a_line(error: BaseException) -> str:
-    """Return an error's message in one line, with its type where the message is a fragment.
-
-    >>> _in_a_line(KeyError("added_tokens"))
-    "KeyError: 'added_tokens'"
-    """
-    said = " ".join(str(error).split())[:300]
-    usual = isinstance(error, OSError | ValueError | RuntimeError) and said
-    return said if usual else f"{type(error).__name__}: {said}".rstrip(": ")
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Inside, transformers and the Hub's client log nothing: what matters becomes an error here."""
     loggers = [getLogger(name) for name in ("transformers", "huggingface_hub")]
-    before = [logger.level for logger in loggers]
+    levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(CRITICAL)
     try:
         yield
+    except (KeyboardInterrupt, SystemExit, UserError):
+        raise
+    except BaseException as error:  # Rust panics are not Exceptions
+        got, fix = _one_line(error), GIVE_A_MODEL
+        if missing and "couldn't connect" in str(error):
+            what = f"there is no folder {source}, and the Hugging Face Hub cannot be reached"
+            got, fix = source, "give an existing folder, or go online to use a Hub name"
+        elif "trust_remote_code" in str(error):
+            got = "a model with its own code (auto_map), which electrify never runs"
+            fix = "give a model whose architecture is part of transformers"
+        raise UserError(what, got=got, fix=fix) from error
     finally:
-        for logger, level in zip(loggers, before, strict=True):
+        for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def _one_line(error: BaseException) -> str:
+    """Return an error's message on one line, with its type unless it is a usual one.
+
+    >>> _one_line(KeyError("added_tokens"))
+    "KeyError: 'added_tokens'"
+    """
+    message = " ".join(str(error).split())[:300]
+    usual = isinstance(error, OSError | ValueError | RuntimeError) and message
+    return message if usual else f"{type(error).__name__}: {message}".rstrip(": ")

@@ -1,4 +1,4 @@
-"""Weights that somebody released, to go on from: a folder or a Hub name."""
+"""Start a network from released weights: a folder or a Hub name."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,36 +6,36 @@ from typing import Any
 
 from electrify.errors import UserError
 from electrify.models.pretrained import open_config, open_model
-from electrify.recipes.schema import FieldValue
+from electrify.recipes.schema import TOKENIZER_FIELDS, FieldValue
 
 HEADS = ("classifier", "score", "discriminator_predictions", "lm_head", "cls", "predictions")
-"""What a released body may lack, because it was trained for something else."""
+"""Prefixes of head weights, which may be missing: the model may have had another head."""
 
 
 def released_config(
     source: str, architecture: str, fields: Mapping[str, FieldValue], role: str
 ) -> Any:
-    """The configuration of a released model, with the fields of the recipe in place of its own."""
+    """Return the configuration of a released model with the recipe's fields set on it."""
     try:
         config = open_config(source)
     except UserError as error:
-        here = "no such folder here, and " if not Path(source).exists() else ""
+        no_folder = "no such folder, and " if not Path(source).exists() else ""
         raise UserError(
-            f"no model at {role}.init_from",
-            got=f"{source}: {here}{error.got}",
+            f"cannot load the model of {role}.init_from",
+            got=f"{source}: {no_folder}{error.got}",
             fix=error.fix,
         ) from error
     if config.model_type != architecture:
         raise UserError(
-            f"{role}.init_from is another architecture than the recipe's",
+            f"{role}.init_from has a different architecture than the recipe",
             got=f"{source} is {config.model_type}, the recipe says {architecture}",
-            fix=f"set {role}.architecture to {config.model_type}, or take another model",
+            fix=f"set {role}.architecture to {config.model_type}, or use another model",
         )
-    heads = fields.get("num_attention_heads", getattr(config, "num_attention_heads", None))
-    if heads != getattr(config, "num_attention_heads", None):
+    released = getattr(config, "num_attention_heads", None)
+    if (heads := fields.get("num_attention_heads", released)) != released:
         raise UserError(
-            f"the heads of {role}.init_from are not the recipe's",
-            got=f"{config.num_attention_heads} in {source}, {heads} by the recipe",
+            f"{role}.init_from has a different number of attention heads than the recipe",
+            got=f"{released} in {source}, {heads} in the recipe",
             fix=f"leave num_attention_heads out of [{role}.config]",
         )
     for name, value in fields.items():
@@ -44,34 +44,33 @@ def released_config(
 
 
 def released_fields(config: Any) -> dict[str, Any]:
-    """The fields in which a released model differs from its architecture's defaults."""
-    given: dict[str, Any] = config.to_diff_dict()
-    return {name: value for name, value in given.items() if name not in NOT_SIZES}
+    """Return the fields in which a released model differs from its architecture's defaults."""
+    changed: dict[str, Any] = config.to_diff_dict()
+    return {name: value for name, value in changed.items() if name not in NOT_SIZES}
 
 
-# What a configuration file says beside the network's own fields.
-NOT_SIZES = (
-    {"architectures", "dtype", "id2label", "label2id", "model_type", "transformers_version"}
-    | {f"{token}_token_id" for token in ("pad", "bos", "eos", "cls", "sep", "mask")}
-    | {"vocab_size", "_name_or_path"}
-)
+# Fields of a configuration file that do not describe the network.
+NOT_SIZES = TOKENIZER_FIELDS | {
+    *("architectures", "dtype", "id2label", "label2id", "model_type", "transformers_version"),
+    "_name_or_path",
+}
 
 
 def check_vocabulary(config: Any, size: int, source: str) -> None:
-    """A released model speaks the tokens it was trained with, and no others."""
+    """Refuse shards whose vocabulary differs from that of the released model."""
     if config.vocab_size != size:
         raise UserError(
-            "the shards were not prepared for this released model",
+            "the shards were not prepared with the tokenizer of the released model",
             got=f"{size:,} tokens in the shards' tokenizer, {config.vocab_size:,} in {source}",
             fix=f"electrify prepare DOCS --tokenizer {source} --out SHARDS",
         )
 
 
 def load_released(kind: Any, config: Any, source: str, role: str) -> tuple[Any, list[str]]:
-    """A network with released weights, and in words what of it was not among them.
+    """Load a network with released weights; returns notes on weights that were not among them.
 
-    A folder with a configuration alone, as a run keeps it, gives a network without weights: they
-    come from a checkpoint.
+    A folder that holds only a configuration, as a run keeps it, gives a randomly initialised
+    network: its weights come from a checkpoint.
     """
     if Path(source).is_dir() and not any(Path(source).glob("*model*")):
         return (kind.from_config if hasattr(kind, "from_config") else kind)(config), []
@@ -84,25 +83,25 @@ def load_released(kind: Any, config: Any, source: str, role: str) -> tuple[Any, 
             fix=error.fix,
         ) from error
     if loaded["mismatched_keys"]:
-        name, there, here = sorted(loaded["mismatched_keys"])[0]
+        name, released, wanted = sorted(loaded["mismatched_keys"])[0]
         raise UserError(
-            f"the sizes of {role}.init_from are not the recipe's",
-            got=f"{name} is {tuple(there)} in {source}, {tuple(here)} by the recipe",
-            fix=f"leave out the fields of [{role}.config], or set them to the released model's",
+            f"{role}.init_from has different sizes than the recipe",
+            got=f"{name} is {tuple(released)} in {source}, {tuple(wanted)} in the recipe",
+            fix=f"leave out the fields of [{role}.config], or set them as in the released model",
         )
     prefix = f"{network.base_model_prefix}."
     if surplus := sorted(name for name in loaded["unexpected_keys"] if name.startswith(prefix)):
         raise UserError(
-            f"{role}.init_from has more than the recipe's network",
-            got=f"{surplus[0]} and {len(surplus) - 1} more weights that have no place",
-            fix=f"leave the fields of [{role}.config] out, or set them to the released model's",
+            f"{role}.init_from has more weights than the recipe's network",
+            got=f"{surplus[0]} and {len(surplus) - 1} more that the recipe's network does not have",
+            fix=f"leave out the fields of [{role}.config], or set them as in the released model",
         )
     missing = sorted(loaded["missing_keys"])
-    body = [name for name in missing if not name.startswith(HEADS)]
-    if body:
+    in_encoder = [name for name in missing if not name.startswith(HEADS)]
+    if in_encoder:
         raise UserError(
             f"{role}.init_from lacks weights",
-            got=f"no {body[0]} and {len(body) - 1} more in {Path(source).name}",
+            got=f"no {in_encoder[0]} and {len(in_encoder) - 1} more in {Path(source).name}",
             fix="give a complete model of this architecture",
         )
-    return network, [f"{role}: {name} is new" for name in missing]
+    return network, [f"{role}: {name} is newly initialised" for name in missing]

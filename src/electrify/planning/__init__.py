@@ -1,1 +1,1 @@
-"""What a run needs before it is started: parameters, FLOPs, memory and time."""
+"""Estimate what a run needs before it starts: parameters, FLOPs, memory and time."""

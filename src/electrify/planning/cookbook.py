@@ -1,4 +1,4 @@
-"""The recipes that come along, and one's own: `electrify recipes`."""
+"""The `electrify recipes` command: list, show, copy and check recipes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,41 +12,43 @@ from electrify.recipes import schema
 from electrify.storage.commit import committed
 
 DO = Literal["list", "show", "copy", "check"]
-VOCABULARY = 30_522  # of bert-base-uncased, for counting
+VOCABULARY_SIZE = 30_522  # of bert-base-uncased, to count parameters
 
 
 @dataclass(frozen=True)
 class Recipes(AcceptsTextPaths):
-    """List the recipes, print one, copy one to edit it, or check one before it is run."""
+    """List the recipes, show one, copy one to edit it, or check one before training."""
 
     do: Annotated[DO, tyro.conf.Positional] = "list"
-    """What to do."""
+    """List all recipes, show one, copy one to a file, or check one."""
     recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[RECIPE]")] = ""
-    """A recipe's name, or to check one's own, its path."""
+    """Name of a recipe, or the path of your own TOML file."""
     file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FILE]")] = None
-    """Where to copy it to; NAME.toml here otherwise."""
+    """File to copy to; NAME.toml in the current folder by default."""
 
 
 def recipes(settings: Recipes) -> dict[str, str]:
-    """Do what is asked; returns the recipes and what they are."""
+    """Run the command; returns recipe names with their descriptions."""
     if settings.do == "list":
         if settings.recipe:
             raise UserError(
-                "the list takes no name",
+                "`recipes list` takes no recipe",
                 got=settings.recipe,
-                fix=f"electrify recipes show {settings.recipe}",
+                fix=f"use electrify recipes show {settings.recipe}",
             )
         print(_list())
-        return {name: _says(name) for name in schema.names()}
+        return {name: _description(name) for name in schema.names()}
     if not settings.recipe:
         raise UserError(
-            f"which recipe to {settings.do}?",
+            f"`recipes {settings.do}` needs the name of a recipe",
             got="no name",
-            fix=f"electrify recipes {settings.do} NAME; electrify recipes lists them",
+            fix=f"use electrify recipes {settings.do} NAME; `electrify recipes` lists the names",
         )
     if settings.file and settings.do != "copy":
         raise UserError(
-            f"{settings.do} takes one recipe", got=f"{settings.file}", fix="leave that out"
+            f"`recipes {settings.do}` takes one recipe",
+            got=f"{settings.file}",
+            fix="leave it out",
         )
     if settings.do == "show":
         print(_source(settings.recipe), end="")
@@ -54,12 +56,12 @@ def recipes(settings: Recipes) -> dict[str, str]:
         _copy(settings.recipe, settings.file)
     else:
         print(_check(settings.recipe))
-    return {settings.recipe: _says(settings.recipe)}
+    return {settings.recipe: _description(settings.recipe)}
 
 
 def _list() -> str:
     width = max(map(len, schema.names()))
-    lines = [f"  {name:<{width}}  {_says(name)}" for name in schema.names()]
+    lines = [f"  {name:<{width}}  {_description(name)}" for name in schema.names()]
     return "\n".join(
         [
             *lines,
@@ -70,8 +72,8 @@ def _list() -> str:
     )
 
 
-def _says(name: str) -> str:
-    """The first line of the recipe's file, which says what it is."""
+def _description(name: str) -> str:
+    """Return the first line of a recipe's file, which describes it."""
     return next(iter(_source(name).splitlines()), "").removeprefix("# ")
 
 
@@ -88,37 +90,41 @@ def _copy(name: str, file: Path | None) -> None:
     target = file or Path(f"{Path(name).stem}.toml")
     if target.suffix != ".toml":
         raise UserError(
-            "a recipe is a .toml file", got=f"{target}", fix=f"{target.with_suffix('.toml')}"
+            "a recipe must be a .toml file",
+            got=f"{target}",
+            fix=f"use {target.with_suffix('.toml')}",
         )
     if target.exists():
-        raise UserError(f"{target} is there already", got=f"{target}", fix="give another name")
+        raise UserError(f"{target} already exists", got=f"{target}", fix="give another name")
     if not target.parent.is_dir():
-        raise UserError(f"no folder {target.parent}", got=f"{target}", fix="make the folder first")
+        raise UserError(
+            f"there is no folder {target.parent}", got=f"{target}", fix="create the folder first"
+        )
     with committed(target) as temporary:
         temporary.write_text(source, encoding="utf-8")
-    print(f"{target}: edit it, then electrify recipes check {target}")
+    print(f"wrote {target}; after editing it, run: electrify recipes check {target}")
 
 
 def _check(name: str) -> str:
-    """Load a recipe, check its values, and build its networks without weights."""
-    chosen = schema.load(name)
-    schema.check(chosen)  # before torch is imported, which takes seconds
+    """Load a recipe, check its values and build its networks without weights."""
+    recipe = schema.load(name)
+    schema.check(recipe)  # before torch is imported, which takes seconds
     import torch
 
     from electrify.models.pair import Vocabulary
     from electrify.planning.fits import check_fits
     from electrify.planning.sketch import parts_of, sketch, trained
 
-    vocabulary = Vocabulary(VOCABULARY, pad=0, cls=1, sep=2)
-    drawing = sketch(chosen, vocabulary)
-    sizes = ", ".join(f"{role} {sum(parts_of(net)):,}" for role, net in drawing.networks.items())
-    lines = [f"{name}: OK", f"  parameters with {VOCABULARY:,} tokens: {sizes}"]
-    if len(drawing.networks) > 1:
-        lines[1] += f", trained in all {trained(drawing.networks.values()):,}"
-    lines += [f"  note: {note}" for note in drawing.notes]
+    vocabulary = Vocabulary(VOCABULARY_SIZE, pad=0, cls=1, sep=2)
+    objective = sketch(recipe, vocabulary)
+    sizes = ", ".join(f"{role} {sum(parts_of(net)):,}" for role, net in objective.networks.items())
+    lines = [f"{name}: OK", f"  parameters with a vocabulary of {VOCABULARY_SIZE:,}: {sizes}"]
+    if len(objective.networks) > 1:
+        lines[1] += f", trained in total {trained(objective.networks.values()):,}"
+    lines += [f"  note: {note}" for note in objective.notes]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        check_fits(chosen, vocabulary, torch.device(device), rows=0)
-    except UserError as error:  # the recipe may be for another machine
+        check_fits(recipe, vocabulary, torch.device(device), rows=0)
+    except UserError as error:  # the recipe may be meant for another machine
         lines.append(f"  note: {error.what}: {error.got}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a recipe's run costs, as a table of plain numbers: bytes, seconds, FLOPs, tokens."""
+"""Estimate the cost of a recipe's run in plain numbers: bytes, seconds, FLOPs, tokens."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from electrify.planning.sketch import parts_of, shape_of, sketch, trained
 from electrify.recipes.schema import Recipe
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "mixed")
-USABLE = 0.9  # of a device's memory
+USABLE = 0.9  # fraction of a device's memory
 
 
 def costs(
     recipe: Recipe, vocab_size: int, hardware: Hardware, devices: int, micro_batch: int
 ) -> dict[str, Any]:
-    """Everything that can be said of a run before it is started.
+    """Return all estimates of a run.
 
-    A micro-batch of 0 is the largest that fits, of the device's share of the batch and the powers
-    of two below it.
+    With a micro-batch of 0, the largest that fits is chosen: the device's share of the batch or a
+    power of two below it.
     """
-    vocabulary = Vocabulary(vocab_size, pad=0, cls=1, sep=2)  # which ids does not matter
+    vocabulary = Vocabulary(vocab_size, pad=0, cls=1, sep=2)  # the ids do not matter
     objective, run = sketch(recipe, vocabulary), recipe.run
     networks = objective.networks
     shapes = {role: shape_of(network) for role, network in networks.items()}
@@ -34,12 +34,12 @@ def costs(
         "paper_flops": paper_flops_per_step(shapes, objective.roles, run.batch_size, run.length),
     }
     parameters = _parameters(objective)
-    rows = max(1, run.batch_size // devices)
-    sizes = [micro_batch] if micro_batch else _powers_of_two(rows)
+    examples = max(1, run.batch_size // devices)
+    sizes = [micro_batch] if micro_batch else _powers_of_two(examples)
     return {
         "parameters": parameters,
         "step": step,
-        "run": {name: each * run.steps for name, each in step.items()},
+        "run": {name: value * run.steps for name, value in step.items()},
         "memory": {name: _memory(recipe, objective, hardware, name, sizes) for name in PRECISIONS},
         "disk": {
             "checkpoint": (FLOAT + OPTIMIZER_STATE) * parameters["trained"],
@@ -49,17 +49,17 @@ def costs(
             name: step["flops"] * run.steps / (getattr(hardware, name) * hardware.reached * devices)
             for name in PRECISIONS
         },
-        "notes": [*objective.notes, *_rough(objective)],
+        "notes": [*objective.notes, *_inexact(objective)],
     }
 
 
 def _parameters(objective: Objective) -> dict[str, Any]:
     parts = {role: parts_of(network) for role, network in objective.networks.items()}
-    together = trained(objective.networks.values())
+    total = trained(objective.networks.values())
     return {
         **{role: {**part._asdict(), "all": sum(part)} for role, part in parts.items()},
-        "shared": sum(sum(part) for part in parts.values()) - together,
-        "trained": together,
+        "shared": sum(sum(part) for part in parts.values()) - total,
+        "trained": total,
     }
 
 
@@ -70,7 +70,7 @@ def _slots(recipe: Recipe) -> int:
 def _memory(
     recipe: Recipe, objective: Objective, hardware: Hardware, precision: Precision, sizes: list[int]
 ) -> dict[str, Any]:
-    """Bytes on one device with the first micro-batch that fits, or with the last."""
+    """Return the bytes on one device with the first micro-batch that fits, or else the last."""
     one_example = memory.of_one_example(objective, recipe.run.length, _slots(recipe), precision)
     parameters = trained(objective.networks.values())
     for size in sizes:
@@ -81,19 +81,19 @@ def _memory(
     return {**needed._asdict(), "all": sum(needed), "micro_batch": size, "fits": fits}
 
 
-def _powers_of_two(most: int) -> list[int]:
-    """The number itself, then those below it.
+def _powers_of_two(largest: int) -> list[int]:
+    """Return the number and the powers of two below it, largest first.
 
     >>> _powers_of_two(100)
     [100, 64, 32, 16, 8, 4, 2, 1]
     """
-    return [most, *(2**n for n in reversed(range(most.bit_length())) if 2**n < most)]
+    return [largest, *(2**n for n in reversed(range(largest.bit_length())) if 2**n < largest)]
 
 
-def _rough(objective: Objective) -> list[str]:
+def _inexact(objective: Objective) -> list[str]:
     kinds = sorted({network.config.model_type for network in objective.networks.values()})
     return [
-        f"FLOPs of {kind} are rough: not all of its work is counted"
+        f"the FLOPs of {kind} are approximate: not all of its operations are counted"
         for kind in kinds
         if kind in INEXACT
     ]

@@ -1,4 +1,4 @@
-"""How fast devices are and what they hold: peak numbers of their makers, or measured here."""
+"""Peak speed and memory of devices: from their vendors, or measured on this machine."""
 
 import difflib
 import os
@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 
 class Hardware(NamedTuple):
-    """One device. FLOPs a second are dense and at its peak."""
+    """One device. FLOP/s are dense peak values."""
 
     float32: float
-    """In float32, without TF32."""
+    """Peak FLOP/s in float32, without TF32."""
     mixed: float
-    """In bfloat16 or float16 on matrix units, adding up in float32."""
+    """Peak FLOP/s in bfloat16 or float16 on tensor cores, accumulating in float32."""
     memory: float
-    """In bytes."""
+    """Bytes of memory."""
     source: str
     reached: float = 0.2
-    """Share of the peak that training reaches. ELECTRA-small took 4 days on a V100: 0.21 of it."""
+    """Fraction of the peak that training reaches: ELECTRA-small's 4 days on a V100 are 0.21."""
 
 
 TERA, GIGA = 1e12, 1e9
@@ -34,7 +34,7 @@ def _device(float32: float, mixed: float, memory: float, source: str) -> Hardwar
     return Hardware(float32 * TERA, mixed * TERA, memory * GIGA, source)
 
 
-# TFLOP/s in float32, TFLOP/s in bfloat16 or float16 (dense, adding up in float32), GB.
+# TFLOP/s in float32, TFLOP/s in bfloat16 or float16 (dense, accumulating in float32), GB.
 KNOWN = {
     "T4": _device(8.1, 65, 16, "NVIDIA T4 datasheet"),
     "V100": _device(15.7, 125, 16, "NVIDIA V100 datasheet, SXM2"),
@@ -70,9 +70,9 @@ KNOWN = {
 }
 
 
-# As `_plain` leaves them. An A100's peaks are the same on PCIe, unlike those of a V100 or an H100;
+# Other names, as `_plain` returns them. An A100 has the same peaks on PCIe, unlike a V100 or H100;
 # the 480 GB are the memory of the Grace CPU.
-ALSO_WRITTEN = {
+ALIASES = {
     "a100pcie40gb": "A100",
     "a100pcie80gb": "A100-80GB",
     "a10080gbpcie": "A100-80GB",
@@ -81,14 +81,14 @@ ALSO_WRITTEN = {
 
 
 def name_of(text: str) -> str | None:
-    """The name in `KNOWN` of a device as people and drivers write it; None if it has none.
+    """Return the name in `KNOWN` of a device as people and drivers write it, or None.
 
     >>> name_of("rtx 4090"), name_of("NVIDIA A100-SXM4-80GB"), name_of("B100")
     ('RTX4090', 'A100-80GB', None)
     """
     wanted = _plain(text)
-    if wanted in ALSO_WRITTEN:
-        return ALSO_WRITTEN[wanted]
+    if wanted in ALIASES:
+        return ALIASES[wanted]
     for name, device in KNOWN.items():
         if wanted in (_plain(name), f"{_plain(name)}{device.memory / GIGA:.0f}gb"):
             return name
@@ -96,14 +96,14 @@ def name_of(text: str) -> str | None:
 
 
 def near(text: str) -> str | None:
-    """The name of a device that is written almost so: other numbers are other devices."""
+    """Return the device with the most similar name and the same digits, or None."""
     plain = {_plain(name): name for name in KNOWN if _digits(name) == _digits(text)}
     found = difflib.get_close_matches(_plain(text), plain, n=1, cutoff=0.8)
     return plain[found[0]] if found else None
 
 
 def _plain(name: str) -> str:
-    """A name without maker, series, kind of memory and separators."""
+    """Return a name without vendor, series, memory type and separators."""
     words = r"nvidia|geforce|quadro|tesla|apple|rtx|sxm\d?|hbm\d?e?"
     return re.sub(rf"{words}|[^a-z0-9]", "", name.lower())
 
@@ -112,8 +112,17 @@ def _digits(name: str) -> str:
     return re.sub(r"\D", "", name)
 
 
+def bytes_text(count: float) -> str:
+    """Return a number of bytes in MB or GB.
+
+    >>> bytes_text(1_234_567), bytes_text(2.5e12)
+    ('1.2 MB', '2,500.0 GB')
+    """
+    return f"{count / GIGA:,.1f} GB" if count >= GIGA else f"{count / 1e6:.1f} MB"
+
+
 def memory_of(device: str) -> float:
-    """Bytes that a kind of device has here: "cuda", or another for what this process may use."""
+    """Return the bytes of memory of the GPU ("cuda"), or else those this process may use."""
     import torch
 
     if device == "cuda":
@@ -122,7 +131,7 @@ def memory_of(device: str) -> float:
     return float(min([physical, *_cgroup_limits()]))
 
 
-# Of the control group that a container or a batch job runs in: version 2, and version 1.
+# Of the control group of a container or batch job: version 2, then version 1.
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -131,12 +140,12 @@ CGROUP_LIMITS = (
 
 def _cgroup_limits() -> Iterator[int]:
     for path in CGROUP_LIMITS:
-        with suppress(OSError, ValueError):  # no such group, or "max"
+        with suppress(OSError, ValueError):  # no such file, or "max"
             yield int(path.read_text())
 
 
 def this_machine() -> Hardware:
-    """The device a run would use here, measured by matmuls for half a second."""
+    """Measure the device that a run would use on this machine, with half a second of matmuls."""
     import torch
 
     if torch.cuda.is_available():
@@ -145,7 +154,7 @@ def this_machine() -> Hardware:
     else:
         device = "cpu"
         name = f"CPU, threads: {torch.get_num_threads()}"
-        reached = 0.55  # tiny; ELECTRA-small reached 0.63, ModernBERT-small 0.71
+        reached = 0.55  # measured with tiny; ELECTRA-small reached 0.63, ModernBERT-small 0.71
     speeds = [matmul_speed(precision, device) for precision in ("float32", "bf16")]
     return Hardware(speeds[0], speeds[1], memory_of(device), f"{name}, measured now", reached)
 
@@ -153,29 +162,29 @@ def this_machine() -> Hardware:
 def matmul_speed(
     precision: str, device: str, size: int | None = None, seconds: float = 0.25
 ) -> float:
-    """The highest FLOPs a second of a square matmul seen within some seconds, one matmul at least.
+    """Return the highest FLOP/s of a square matmul within some seconds, of at least one matmul.
 
-    Matrices are smaller on a CPU: without instructions for bfloat16 a product of 1,024 x 1,024
-    takes it four seconds.
+    Matrices are smaller on a CPU: without bfloat16 instructions a matmul of 1,024 x 1,024 takes
+    four seconds there.
     """
     import torch
 
     size = size or (8192 if device == "cuda" else 512)
     dtype = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-    own = torch.Generator(device).manual_seed(0)  # leaves the caller's random numbers alone
-    left, right = (torch.randn(size, size, device=device, generator=own).to(dtype) for _ in "ab")
+    rng = torch.Generator(device).manual_seed(0)  # does not advance the caller's generator
+    left, right = (torch.randn(size, size, device=device, generator=rng).to(dtype) for _ in "ab")
     best, end = float("inf"), time.perf_counter() + seconds
     while best == float("inf") or time.perf_counter() < end:
-        begin = time.perf_counter()
+        started = time.perf_counter()
         product = left @ right
         float(product[0, 0])  # waits for the device
-        best = min(best, time.perf_counter() - begin)
+        best = min(best, time.perf_counter() - started)
     return 2.0 * size**3 / best
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Inside, torch computes with so many threads."""
+    """Set the number of torch's threads inside the context."""
     import torch
 
     before = torch.get_num_threads()

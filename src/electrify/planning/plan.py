@@ -1,15 +1,24 @@
-"""What a run costs before anything is spent: `electrify plan RECIPE`."""
+"""The `electrify plan RECIPE` command: what a run costs, before it starts."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from electrify.config import check_least
 from electrify.errors import UserError
-from electrify.planning.hardware import GIGA, KNOWN, TERA, Hardware, name_of, near, this_machine
+from electrify.planning.hardware import (
+    GIGA,
+    KNOWN,
+    TERA,
+    Hardware,
+    bytes_text,
+    name_of,
+    near,
+    this_machine,
+)
 from electrify.progress import duration
 from electrify.recipes.schema import FromRecipe, check
 
-HERE = "here"
+THIS_MACHINE = "here"
 DAY = 86_400.0
 YEAR = 365 * DAY
 
@@ -19,23 +28,23 @@ class Plan(FromRecipe):
     """Print what a recipe's run costs: parameters, tokens, FLOPs, memory, disk and time."""
 
     vocab_size: int = 30_522
-    """Tokens of the vocabulary; 30,522 is that of bert-base-uncased."""
-    hardware: str = HERE
-    """A GPU such as L4, A100-80GB or "RTX 4090" (a wrong name lists all); here: this machine."""
+    """Vocabulary size; 30,522 is that of bert-base-uncased."""
+    hardware: str = THIS_MACHINE
+    """A GPU such as L4, A100-80GB or "RTX 4090" (an unknown name lists all); here: this machine."""
     devices: int = 1
-    """How many of them."""
+    """Number of devices."""
     tflops: float | None = None
-    """Peak of one device in 10^12 FLOPs a second, in place of the hardware's."""
+    """Peak TFLOP/s of one device, instead of the known or measured peak."""
     memory: float | None = None
-    """Memory of one device in GB, in place of the hardware's."""
+    """Memory of one device in GB, instead of the known or measured memory."""
     utilisation: float | None = None
-    """Share of the peak that training reaches; otherwise 0.2, and 0.55 on this machine's CPU."""
+    """Fraction of the peak that training reaches; by default 0.2, or 0.55 on this machine's CPU."""
     micro_batch: int = 0
-    """Examples a device takes at once; 0: as many as fit."""
+    """Examples per device and micro-batch; 0 for as many as fit."""
 
 
 def plan(settings: Plan) -> dict[str, Any]:
-    """Print the plan."""
+    """Print the plan of a run and return it."""
     _check(settings)
     check(settings.recipe)
     name, hardware = _hardware(settings)
@@ -66,15 +75,21 @@ def _check(settings: Plan) -> None:
     for name in ("tflops", "memory"):
         value = getattr(settings, name)
         if value is not None and not value > 0:
-            raise UserError(f"--{name} is not positive", got=f"{value}", fix="give more than 0")
-    share = settings.utilisation
-    if share is not None and not 0 < share <= 1:
-        raise UserError("--utilisation is not a share", got=f"{share}", fix="above 0, at most 1")
+            raise UserError(
+                f"--{name} must be above 0", got=f"{value}", fix="use a positive number"
+            )
+    utilisation = settings.utilisation
+    if utilisation is not None and not 0 < utilisation <= 1:
+        raise UserError(
+            "--utilisation must be above 0 and at most 1",
+            got=f"{utilisation}",
+            fix="use 0.2 for 20 % of the peak",
+        )
 
 
 def _hardware(settings: Plan) -> tuple[str, Hardware]:
-    """The device that is asked for, with the numbers that are given in place of its own."""
-    name = HERE if settings.hardware.lower() == HERE else name_of(settings.hardware)
+    """Return the chosen device, with the numbers that the options override."""
+    name = THIS_MACHINE if settings.hardware.lower() == THIS_MACHINE else name_of(settings.hardware)
     if name is None:
         nearest = near(settings.hardware)
         raise UserError(
@@ -82,10 +97,10 @@ def _hardware(settings: Plan) -> tuple[str, Hardware]:
             got=settings.hardware,
             fix=f"did you mean {nearest}?"
             if nearest
-            else f"there are: {', '.join(KNOWN)}, {HERE}; for another, give its numbers: "
-            "--hardware A100 --tflops N --memory N",
+            else f"use one of {', '.join(KNOWN)}, {THIS_MACHINE}; "
+            "or give the numbers of another device: --hardware A100 --tflops N --memory N",
         )
-    found = this_machine() if name == HERE else KNOWN[name]
+    found = this_machine() if name == THIS_MACHINE else KNOWN[name]
     if settings.tflops is not None:
         peak = settings.tflops * TERA
         found = found._replace(float32=peak, mixed=peak, source="given")
@@ -110,8 +125,8 @@ def _text(table: dict[str, Any]) -> str:
             _memory(table["memory"], table["hardware"]),
             _time(table["seconds"], table["hardware"]),
             [
-                _row("Disk of a checkpoint", _size(table["disk"]["checkpoint"])),
-                _row("Disk of the exported model", _size(table["disk"]["model"])),
+                _row("Disk space of a checkpoint", bytes_text(table["disk"]["checkpoint"])),
+                _row("Disk space of the exported model", bytes_text(table["disk"]["model"])),
                 *(f"note: {note}" for note in table["notes"]),
             ],
         )
@@ -124,45 +139,58 @@ def _parameters(sizes: dict[str, Any]) -> list[str]:
         _row("Parameters", *roles),
         *(
             _row(f"  {part}", *(f"{sizes[role][part]:,}" for role in roles))
-            for part in ("tables", "body", "head", "all")
+            for part in ("embeddings", "encoder", "head")
         ),
+        _row("  total", *(f"{sizes[role]['all']:,}" for role in roles)),
         *([_row("  shared", f"{sizes['shared']:,}")] if len(roles) > 1 else []),
-        _row("  trained in all", f"{sizes['trained']:,}"),
+        _row("  trained in total", f"{sizes['trained']:,}"),
     ]
 
 
 def _work(table: dict[str, Any]) -> list[str]:
     step, run = table["step"], table["run"]
-    counts = (("flops", "as it runs here"), ("paper_flops", "the paper's counting"))
+    counts = (("flops", "as run by electrify"), ("paper_flops", "as the paper counts"))
     return [
-        _row("Work", "a step", "in all"),
-        _row("  tokens, padding included", _words(step["tokens"]), _words(run["tokens"])),
-        *(_row(f"  FLOPs, {said}", f"{step[c]:.4g}", f"{run[c]:.4g}") for c, said in counts),
+        _row("Compute", "per step", "in total"),
+        _row("  tokens, including padding", _large(step["tokens"]), _large(run["tokens"])),
+        *(_row(f"  FLOPs, {how}", f"{step[name]:.4g}", f"{run[name]:.4g}") for name, how in counts),
     ]
 
 
+MEMORY_PARTS = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "state": "optimizer state",
+    "activations": "activations",
+    "all": "total",
+}
+
+
 def _memory(needed: dict[str, Any], hardware: dict[str, Any]) -> list[str]:
-    both = needed.values()
+    columns = needed.values()
     return [
-        _row("Memory of a device, about", *needed),
+        _row("Estimated memory per device", *needed),
         *(
-            _row(f"  {part}", *(_size(one[part]) for one in both))
-            for part in ("weights", "gradients", "state", "activations", "all")
+            _row(f"  {label}", *(bytes_text(column[part]) for column in columns))
+            for part, label in MEMORY_PARTS.items()
         ),
-        _row("  with micro-batches of", *(f"{one['micro_batch']:,}" for one in both)),
+        _row("  with a micro-batch of", *(f"{column['micro_batch']:,}" for column in columns)),
         _row(
-            f"  fits in {_size(hardware['memory'])}",
-            *("yes" if one["fits"] else "no" for one in both),
+            f"  fits in {bytes_text(hardware['memory'])}",
+            *("yes" if column["fits"] else "no" for column in columns),
         ),
     ]
 
 
 def _time(seconds: dict[str, float], hardware: dict[str, Any]) -> list[str]:
-    place = "this machine" if hardware["name"] == HERE else hardware["name"]
+    device = "this machine" if hardware["name"] == THIS_MACHINE else hardware["name"]
     peaks = " and ".join(f"{hardware[name] / TERA:.3g} ({name})" for name in seconds)
     return [
-        _row(f"Time on {hardware['devices']} × {place}, about", *map(_long, seconds.values())),
-        f"  an estimate, at {hardware['reached']:.0%} of the peak of {peaks} TFLOP/s",
+        _row(
+            f"Estimated time on {hardware['devices']} × {device}",
+            *map(_long_duration, seconds.values()),
+        ),
+        f"  assuming {hardware['reached']:.0%} of the peak of {peaks} TFLOP/s",
         f"  ({hardware['source']}); narrow models reach less of it in mixed precision",
     ]
 
@@ -171,10 +199,10 @@ def _row(name: str, *cells: str) -> str:
     return f"{name:<34}" + "".join(f"{cell:>16}" for cell in cells)
 
 
-def _words(count: float) -> str:
-    """A number that may be large.
+def _large(count: float) -> str:
+    """Return a number with a unit if it is large.
 
-    >>> _words(16_384), _words(1.6384e10), _words(1.84e12)
+    >>> _large(16_384), _large(1.6384e10), _large(1.84e12)
     ('16,384', '16.4 billion', '1.84 trillion')
     """
     for unit, size in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
@@ -183,19 +211,10 @@ def _words(count: float) -> str:
     return f"{count:,}"
 
 
-def _size(count: float) -> str:
-    """Bytes as people say them.
+def _long_duration(seconds: float) -> str:
+    """Return a duration in minutes to years.
 
-    >>> _size(1_234_567), _size(2.5e10)
-    ('1.2 MB', '25.0 GB')
-    """
-    return f"{count / GIGA:.1f} GB" if count >= GIGA else f"{count / 1e6:.1f} MB"
-
-
-def _long(seconds: float) -> str:
-    """A time that may be years.
-
-    >>> _long(200), _long(4 * DAY), _long(9 * YEAR)
+    >>> _long_duration(200), _long_duration(4 * DAY), _long_duration(9 * YEAR)
     ('3 min', '4.0 days', '9.0 years')
     """
     if seconds < 2 * DAY:

@@ -1,1 +1,1 @@
-"""Recipes: their schema, their checks and the TOML files that come along."""
+"""Recipes: the schema, the checks and the TOML files of the package."""

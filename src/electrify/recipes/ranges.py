@@ -1,23 +1,23 @@
-"""The values that numeric fields of a recipe take."""
+"""The allowed ranges of a recipe's numeric fields."""
 
 from typing import NamedTuple
 
 
 class Range(NamedTuple):
-    """The values that a numeric field takes.
+    """The allowed values of a numeric field.
 
     >>> 0 in Range(0, 1), 1 in Range(0, 1, below=True), float("nan") in Range(0, 1)
     (True, False, False)
     >>> print(Range(0, 1), "or", Range(0, 65_536, above=True))
-    0 to 1 or more than 0, up to 65,536
+    between 0 and 1 or above 0 and at most 65,536
     """
 
     least: float
     most: float
     above: bool = False
-    """Leave out the least."""
+    """Exclude `least`."""
     below: bool = False
-    """Leave out the most."""
+    """Exclude `most`."""
 
     def __contains__(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -28,14 +28,14 @@ class Range(NamedTuple):
     def __str__(self) -> str:
         low, high = (f"{end:,}" if abs(end) < LONG else f"{end:.4g}" for end in self[:2])
         if not self.above and not self.below:
-            return f"{low} to {high}"
-        low = f"more than {low}" if self.above else f"{low} or more"
-        return f"{low}, less than {high}" if self.below else f"{low}, up to {high}"
+            return f"between {low} and {high}"
+        lower = "above" if self.above else "at least"
+        return f"{lower} {low} and {'below' if self.below else 'at most'} {high}"
 
 
-LONG = 1e15  # numbers from here on are printed with an exponent
-# Learning rate, decay and clip norm are bounded by what float32 holds: values that are merely too
-# large for training reach the guard, which reports what happened.
+LONG = 1e15  # larger numbers are printed with an exponent
+# Learning rate, weight decay and clip norm are bounded by what float32 can hold: values that are
+# merely too large for training reach the guard, which reports what happened.
 FLOAT32 = 1e30
 COUNT = Range(1, 10**12)
 COUNT_OR_OFF = Range(0, 10**12)
@@ -59,7 +59,7 @@ RANGES: dict[str, Range] = {
     "optimizer.warmup": COUNT_OR_OFF,
     "run.steps": COUNT,
     "run.batch_size": Range(1, 2**20),
-    "run.length": Range(8, 65_535),  # as shards do
+    "run.length": Range(8, 65_535),  # as in shards
     "run.log_every": COUNT,
     "run.eval_every": COUNT_OR_OFF,
     "run.eval_batches": COUNT,

@@ -1,4 +1,4 @@
-"""A recipe: everything a pre-training run does, in one file, so that two runs differ by a diff."""
+"""Recipes: all settings of a pre-training run in one file, so that a diff compares two runs."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from electrify.recipes.ranges import RANGES
 
 
 class ObjectiveKind(NamedTuple):
-    """What is known of an objective before torch is imported."""
+    """What is known about an objective before torch is imported."""
 
     title: str
     where: str
-    """Its class, see objectives/objective.py."""
+    """The import path of its class; see objectives/objective.py."""
     unused: tuple[str, ...] = ()
-    """Sections and fields of a recipe that it has no use for."""
+    """Sections and fields of a recipe that it does not use."""
 
 
 OBJECTIVES = {
@@ -43,133 +43,133 @@ OBJECTIVES = {
 }
 
 FieldValue = bool | int | float | str
-# Which fields there are the architecture says, so `with_config_flags` reads their flags, not tyro.
+# The fields depend on the architecture, so `with_config_flags` parses their flags, not tyro.
 Fields = Annotated[dict[str, FieldValue], tyro.conf.Suppress]
 
 
 @dataclass(frozen=True)
 class Discriminator:
-    """The network that is kept."""
+    """The network that is pre-trained for fine-tuning."""
 
     architecture: str = "electra"
-    """A model type of transformers that has a masked-LM and a token-classification class."""
+    """Model type in transformers with masked-LM and token-classification classes, such as bert."""
     config: Fields = field(default_factory=dict)
-    """Fields of the architecture's configuration; the rest has the architecture's defaults."""
+    """Fields of the architecture's configuration; others have its default values."""
     init_from: str = ""
-    """A folder or Hub name to take weights from, and the fields that `config` leaves open."""
+    """Folder or Hub name of a model to start from, with its sizes; empty to train from scratch."""
 
 
 @dataclass(frozen=True)
 class Generator:
-    """The network that corrupts."""
+    """The network that replaces masked tokens by samples."""
 
     architecture: str = ""
-    """A model type; empty: the discriminator's."""
+    """Model type in transformers; empty for that of the discriminator."""
     width: float = 1.0
-    """Its width as a share of the discriminator's; heads and feed-forward shrink along."""
+    """Hidden size as a fraction of the discriminator's; heads and feed-forward scale with it."""
     depth: float = 1.0
-    """Its number of layers as a share of the discriminator's."""
+    """Number of layers as a fraction of the discriminator's."""
     config: Fields = field(default_factory=dict)
-    """Fields of its configuration that differ from the discriminator's otherwise."""
+    """Fields of its configuration that differ from the scaled discriminator's."""
     init_from: str = ""
-    """A folder or Hub name to take weights and sizes from; width and depth do not count then."""
+    """Folder or Hub name of a model to start from, with its sizes; width and depth are ignored."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """What generator and discriminator have in common."""
+    """Weights that generator and discriminator share."""
 
     embeddings: Literal["tied", "words", "gdes", "none"] = "tied"
-    """tied: all tables and their LayerNorm. words: the word table. gdes: as DeBERTa-v3. none."""
+    """tied: all embeddings and their LayerNorm; words: word embeddings; gdes: as in DeBERTa-v3."""
     projection: bool = False
-    """Also the projection after the tables, in architectures that have one."""
+    """Also share the projection after the embeddings, if the architecture has one."""
     encoder: bool = False
-    """Also the whole encoder."""
+    """Also share all layers of the encoder."""
 
 
 @dataclass(frozen=True)
 class ObjectiveSettings:
-    """What is learned."""
+    """The pre-training objective."""
 
     kind: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(OBJECTIVES) + "}")] = "rtd"
-    """Replaced token detection, or masked language modelling with the discriminator's encoder."""
+    """rtd: replaced token detection; mlm: masked language modelling, without a generator."""
     mask_rate: float = 0.15
-    """Share of tokens that are hidden."""
+    """Fraction of tokens to mask."""
     shown_as_mask: float = 0.85
-    """Share of the hidden tokens that show [MASK]; the others show themselves."""
+    """Fraction of the masked tokens that are replaced by [MASK]; the others stay as they are."""
     with_replacement: bool = False
-    """Draw positions with replacement, as the official code does."""
+    """Draw the masked positions with replacement, as the official code does."""
     whole_words: bool = False
-    """Hide whole words."""
+    """Mask all tokens of a word together."""
     generator_weight: float = 1.0
     """Weight of the generator's loss."""
     discriminator_weight: float = 50.0
     """Weight of the discriminator's loss."""
     temperature: float = 1.0
-    """Of the generator's samples."""
+    """Sampling temperature of the generator."""
     disallow_correct: bool = False
-    """Never sample the original token."""
+    """Never sample the original token as a replacement."""
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """How weights move."""
+    """Optimizer and learning-rate schedule."""
 
     kind: Literal["electra-adam", "adamw", "lamb", "muon"] = "electra-adam"
-    """electra-adam: no bias correction, as officially. muon: for matrices, AdamW for the rest."""
+    """electra-adam: without bias correction (official); muon: for matrices, AdamW for the rest."""
     lr: float = 5e-4
     """Peak learning rate."""
     beta1: float = 0.9
-    """Memory of the mean."""
+    """Adam beta1: decay of the first moment."""
     beta2: float = 0.999
-    """Memory of the square."""
+    """Adam beta2: decay of the second moment."""
     eps: float = 1e-6
-    """Added to the root."""
+    """Adam epsilon."""
     weight_decay: float = 0.01
-    """Decay of matrices and tables; biases and normalisations do not decay."""
+    """Weight decay of matrices and embeddings; biases and norms have none."""
     clip: float = 1.0
-    """Largest joint norm of all gradients; 0 for no limit."""
+    """Maximum gradient norm over all parameters; 0 disables clipping."""
     schedule: Literal["electra", "linear", "cosine", "wsd", "constant"] = "electra"
-    """electra: warm-up times decay. The others rise first and then fall."""
+    """Schedule of the learning rate; electra: warm-up times decay; wsd: warm-up, stable, decay."""
     warmup: int = 10_000
-    """Steps in which the rate rises."""
+    """Number of warm-up steps."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """How long, how much, from where."""
+    """Length of the run, batches, evaluation and checkpoints."""
 
     steps: int = 1_000_000
-    """Updates."""
+    """Number of optimizer steps."""
     batch_size: int = 128
-    """Examples an update, over all processes."""
+    """Examples per optimizer step, over all processes."""
     length: int = 128
-    """Tokens an example has at most."""
+    """Maximum number of tokens per example."""
     seed: int = 0
-    """Of the starting weights, the order, the masks and the samples."""
+    """Random seed of initial weights, data order, masks and samples."""
     init: Literal["official", "huggingface"] = "official"
-    """Starting weights: as ELECTRA's code, or as the architecture has them."""
+    """Initial weights: as in ELECTRA's code, or as transformers initialises the architecture."""
     output_bias: Literal["zero", "frequencies"] = "zero"
-    """Where heads start: nowhere, or at how often tokens occur and are replaced."""
+    """Initial output biases: zero, or the frequencies of tokens and of replacements."""
     precision: Literal["auto", "float32", "bf16", "fp16"] = "float32"
-    """Of matmuls; auto: bf16 where it is faster, else float32. Losses and weights stay float32."""
+    """Precision of matmuls; auto: bf16 if faster, else float32. Losses and weights stay float32."""
     log_every: int = 100
-    """Steps between two lines of metrics."""
+    """Steps between logged metrics."""
     eval_every: int = 5_000
-    """Steps between two measurements on held-out text; 0 for none."""
+    """Steps between evaluations on the validation set; 0 disables them."""
     eval_batches: int = 16
-    """Batches of held-out text to measure on, always the same."""
+    """Number of validation batches per evaluation, always the same ones."""
     save_every: int = 10_000
-    """Steps between two checkpoints; there are others by the clock."""
+    """Steps between checkpoints, in addition to those saved by time."""
     keep_last: int = 2
-    """How many of the newest checkpoints stay."""
+    """Number of newest checkpoints to keep."""
     keep_percent: tuple[float, ...] = ()
-    """Percents of the training whose checkpoints stay for good."""
+    """Percentages of the run whose checkpoints are kept permanently."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One complete run."""
+    """All settings of a pre-training run."""
 
     discriminator: Discriminator = field(default_factory=Discriminator)
     generator: Generator = field(default_factory=Generator)
@@ -181,15 +181,15 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class FromRecipe(config.AcceptsTextPaths):
-    """The settings of a command whose first argument is a recipe, and whose flags change it.
+    """The settings of a command whose first argument is a recipe and whose options change it.
 
     From Python, `recipe` may be a name or a path: `Plan(recipe="tiny")`.
     """
 
     recipe: Annotated[Recipe, tyro.conf.arg(name="")]
-    """What to run."""
+    """The recipe to run."""
     name: tyro.conf.Suppress[str] = ""
-    """What the recipe is called."""
+    """The name or path of the recipe."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -200,13 +200,13 @@ class FromRecipe(config.AcceptsTextPaths):
 
 
 def names() -> list[str]:
-    """The recipes that come with the package."""
+    """Return the names of the recipes in the package."""
     folder = resources.files("electrify") / "recipes"
     return sorted(path.name[:-5] for path in folder.iterdir() if path.name.endswith(".toml"))
 
 
 def path_of(name: str) -> Path:
-    """Where a recipe is, given its name or path."""
+    """Return the path of a recipe, given its name or path."""
     if Path(name).suffix == ".toml":
         return Path(name)
     if name not in names():
@@ -215,7 +215,7 @@ def path_of(name: str) -> Path:
 
 
 def load(name: str) -> Recipe:
-    """A recipe of the package by name, or one's own by path."""
+    """Load a recipe of the package by name, or your own by path."""
     return config.read_settings(Recipe, path_of(name))
 
 
@@ -223,18 +223,18 @@ def override(recipe: Recipe, changes: Mapping[str, Any], others: Sequence[str] =
     """Return a recipe with some values changed.
 
     Names are dotted (`{"run.steps": 200}`), nested (`{"run": {"steps": 200}}`) or, where only one
-    section has such a field, bare (`{"steps": 200}`). A name that does not exist is refused with
-    the nearest one, of a recipe or of `others` that could have been meant.
+    section has such a field, bare (`{"steps": 200}`). An unknown name is refused with the nearest
+    known one, of a recipe or of `others`.
     """
     table = config.to_dict(recipe)
     for name, value in _flattened(changes):
         *sections, field_name = _dotted(name, table, others).split(".")
-        place = table
+        values = table
         for section in sections:
-            if not isinstance(place.get(section), dict):
-                raise config.unknown(f"recipe: {name}", section, place, "section")
-            place = place[section]
-        place[field_name] = value
+            if not isinstance(values.get(section), dict):
+                raise config.unknown(f"recipe: {name}", section, values, "section")
+            values = values[section]
+        values[field_name] = value
     return config.fill(Recipe, table, "recipe", MISSING)
 
 
@@ -250,36 +250,36 @@ def _dotted(name: str, table: Mapping[str, Any], others: Sequence[str]) -> str:
     """Return the full name of a field whose section may be left out."""
     if "." in name:
         return name
-    homes = [section for section, fields_set in table.items() if name in fields_set]
-    if len(homes) == 1:
-        return f"{homes[0]}.{name}"
-    if homes:
+    sections = [section for section, values in table.items() if name in values]
+    if len(sections) == 1:
+        return f"{sections[0]}.{name}"
+    if sections:
         raise UserError(
             f"{name} is a field of several sections",
             got=name,
-            fix=" or ".join(f"{section}.{name}" for section in homes),
+            fix="use " + " or ".join(f"{section}.{name}" for section in sections),
         )
     known = dict.fromkeys([*others, *table, *(n for part in table.values() for n in part)])
     raise config.unknown(f"recipe: {name}", name, known, "setting")
 
 
 def with_config_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
-    """Return a recipe with the flags `--discriminator.config.FIELD VALUE` and the generator's.
+    """Apply the flags `--discriminator.config.FIELD VALUE` and the generator's to a recipe.
 
-    Returns the other arguments too. Which fields there are depends on the architecture, so it is
-    seen later whether they exist.
+    Returns the recipe and the other arguments. The fields depend on the architecture, so they are
+    checked later.
     """
     others: list[str] = []
-    waiting = iter(arguments)
-    for argument in waiting:
+    remaining = iter(arguments)
+    for argument in remaining:
         role, _, flag = argument.removeprefix("--").partition(".config.")
         if not flag or role not in ("discriminator", "generator"):
             others.append(argument)
             continue
         name, equals, value = flag.partition("=")
-        value = value if equals else next(waiting, "--")
+        value = value if equals else next(remaining, "--")
         if not equals and value.startswith("--"):
-            raise UserError(f"{argument} needs a value", got="none", fix=f"{argument} VALUE")
+            raise UserError(f"{argument} needs a value", got="none", fix=f"use {argument} VALUE")
         network = getattr(recipe, role)
         changed = network.config | {name.replace("-", "_"): _value(value)}
         recipe = replace(recipe, **{role: replace(network, config=changed)})
@@ -287,7 +287,7 @@ def with_config_flags(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe,
 
 
 def _value(text: str) -> FieldValue:
-    """A number or truth value where the text is one, else the text."""
+    """Return the number or boolean that a text stands for, else the text."""
     try:
         value = json.loads(text.lower() if text in ("True", "False") else text)
     except (ValueError, RecursionError):
@@ -296,7 +296,7 @@ def _value(text: str) -> FieldValue:
 
 
 def check(recipe: Recipe) -> None:
-    """Refuse values that cannot be meant, as far as they show without the architecture."""
+    """Refuse invalid values, as far as they can be checked without the architecture."""
     kind = recipe.objective.kind
     if kind not in OBJECTIVES:
         raise config.unknown("objective.kind", kind, OBJECTIVES, "objective")
@@ -305,53 +305,51 @@ def check(recipe: Recipe) -> None:
         value = getattr(getattr(recipe, section), field_name)
         for number in value if isinstance(value, tuple) else (value,):
             if number not in allowed:
+                flag = f"--{name.replace('_', '-')}"
+                default = getattr(getattr(Recipe(), section), field_name)
                 raise UserError(
-                    f"{name} is out of range",
+                    f"{name} must be {allowed}",
                     got=config.shown(number),
-                    fix=f"{_flag(name)} takes {allowed}",
+                    fix=f"use a value in that range for {flag}; the default is {default}",
                 )
     for role in ("discriminator", "generator"):
         fields_set = getattr(recipe, role).config
         for name in sorted(TOKENIZER_FIELDS & fields_set.keys()):
             raise UserError(
-                f"{role}.config.{name} comes from the tokenizer",
+                f"{role}.config.{name} is set from the tokenizer",
                 got=f"{fields_set[name]}",
-                fix="leave it out",
+                fix="leave it out of the recipe",
             )
     if recipe.objective.with_replacement and recipe.objective.whole_words:
         raise UserError(
-            "whole words cannot be drawn with replacement",
-            got="objective.with_replacement and objective.whole_words",
+            "whole words cannot be masked with replacement",
+            got="objective.with_replacement = true and objective.whole_words = true",
             fix="set one of them to false",
         )
     released = recipe.discriminator.init_from or recipe.generator.init_from
     if recipe.run.output_bias != "zero" and released:
         raise UserError(
-            "released weights have learned their biases",
+            "output biases cannot be set on released weights",
             got=f"run.output_bias = {recipe.run.output_bias}, weights from {released}",
-            fix="--run.output-bias zero",
+            fix="use --run.output-bias zero",
         )
     _check_nothing_ignored(recipe)
 
 
 def _check_nothing_ignored(recipe: Recipe) -> None:
-    """Refuse settings that the objective has no use for."""
+    """Refuse settings that the objective does not use."""
     kind = OBJECTIVES[recipe.objective.kind]
     for name in kind.unused:
         section, _, field_name = name.partition(".")
-        given, default = getattr(recipe, section), getattr(Recipe(), section)
+        value, default = getattr(recipe, section), getattr(Recipe(), section)
         if field_name:
-            given, default = getattr(given, field_name), getattr(default, field_name)
-        if given != default:
+            value, default = getattr(value, field_name), getattr(default, field_name)
+        if value != default:
             raise UserError(
                 f"{name} would be ignored: {kind.title} does not use it",
-                got=f"{given} with objective.kind = {recipe.objective.kind}",
-                fix=f"leave {name} out, or choose another objective.kind",
+                got=f"{value} with objective.kind = {recipe.objective.kind}",
+                fix=f"leave out {name}, or use another objective.kind",
             )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 TOKENIZER_FIELDS = {"vocab_size"} | {
