@@ -213,7 +213,7 @@ def test_a_comparison():
     assert cell(made, "RTE", "difference").content == pytest.approx(1)
     assert cell(made, "RTE", "p").text == "0.2500"
     assert cell(made, "overall", "pairs").text == "24"
-    text = glue_table.comparison_text(found, "a", "b")
+    text = table.terminal(made)
     assert "b minus a" in text
     assert "overall" in text
 

@@ -8,7 +8,7 @@ shuffled. The last batch of an epoch may be smaller.
 # B batch, L length
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from electrify.batches.keyed_random import key_of
 from electrify.finetuning.encoder import Encoding
@@ -61,13 +62,12 @@ def padded(
     ids: Sequence[NDArray[np.int64]], types: Sequence[NDArray[np.int64]], pad: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Pad rows to the longest of them; returns ids, attention mask and token types."""
-    ids_BL = np.full((len(ids), max(map(len, ids))), pad)
-    types_BL, attention_BL = np.zeros_like(ids_BL), np.zeros_like(ids_BL)
-    for row, (row_ids, row_types) in enumerate(zip(ids, types, strict=True)):
-        ids_BL[row, : len(row_ids)] = row_ids
-        types_BL[row, : len(row_ids)] = row_types
-        attention_BL[row, : len(row_ids)] = 1
-    return torch.from_numpy(ids_BL), torch.from_numpy(attention_BL), torch.from_numpy(types_BL)
+
+    def stack(rows: Iterable[NDArray[np.int64]], value: int = 0) -> Tensor:
+        tensors = [torch.from_numpy(np.asarray(row, np.int64)) for row in rows]
+        return pad_sequence(tensors, batch_first=True, padding_value=value)
+
+    return stack(ids, pad), stack(np.ones_like(row) for row in ids), stack(types)
 
 
 class BatchIndices(NamedTuple):

@@ -129,8 +129,9 @@ def _base_prefix(network: Any) -> str:
 
 def _check_encoder(network: Any, loaded: dict[str, Any], source: str) -> None:
     """Refuse an encoder with missing weights; those of the head and the pooler may be new."""
-    inside = {name for name in _absent(loaded) if name.startswith(_base_prefix(network))}
-    _refuse({name for name in inside if "pooler" not in name}, source, "its encoder")
+    prefix = _base_prefix(network)
+    absent = {n for n in _absent(loaded) if n.startswith(prefix) and "pooler" not in n}
+    _refuse(absent, source, "its encoder")
 
 
 def _refuse(absent: set[str], source: str, what: str) -> None:

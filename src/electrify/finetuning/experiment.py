@@ -10,6 +10,7 @@ FOLDER/identity.json   everything that determines the result, unless a build has
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -151,14 +152,20 @@ def train_and_measure(
     train = splits[TRAIN].rows
     network = new_model(problem, encoder, seed)
     fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, on_progress)
-    trained = _evaluate(problem, encoder, splits, network, fitted)
-    problem.keep(folder, trained)
-    reasons = (degenerate(answers, problem.fewest_answers) for answers in trained.answers.values())
+    problem.learned(network)
+    raw, answers, scores = {}, {}, {}
+    for name in problem.splits:
+        examples, rows = splits[name]
+        raw[name] = outputs(network, rows.lengths, rows.collate, problem.answered_together)
+        answers[name] = problem.answers(rows, raw[name])
+        scores[name] = problem.measure(examples, answers[name])
+    problem.keep(folder, TrainedModel(network, encoder, splits, raw, answers, scores, fitted))
+    reasons = (degenerate(split, problem.fewest_answers) for split in answers.values())
     result = Result(
         problem.name,
         seed,
         problem.preset,
-        scores=trained.scores,
+        scores=scores,
         degenerate=next(filter(None, reasons), ""),
         seconds=fitted.seconds,
         examples_per_second=fitted.examples_per_second,
@@ -183,24 +190,7 @@ def new_model(problem: Problem, encoder: Encoder, seed: int) -> Any:
         return problem.head(encoder, seed)
 
 
-def _evaluate(
-    problem: Problem,
-    encoder: Encoder,
-    splits: Mapping[str, PreparedSplit],
-    model: Any,
-    fitted: Fitted,
-) -> TrainedModel:
-    problem.learned(model)
-    raw, answers, scores = {}, {}, {}
-    for name in problem.splits:
-        examples, rows = splits[name]
-        raw[name] = outputs(model, rows.lengths, rows.collate, problem.answered_together)
-        answers[name] = problem.answers(rows, raw[name])
-        scores[name] = problem.measure(examples, answers[name])
-    return TrainedModel(model, encoder, splits, raw, answers, scores, fitted)
-
-
-class LastValueCache:
+class LastValueCache(AbstractContextManager["LastValueCache"]):
     """Caches the last value while a command runs, for the next seed of the same problem.
 
     The old value is released before a new one is made, so that memory never holds both.
@@ -221,9 +211,6 @@ class LastValueCache:
     def clear(self) -> None:
         """Release the cached value."""
         self.key = self.value = None
-
-    def __enter__(self) -> "LastValueCache":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.clear()
@@ -252,10 +239,11 @@ def load_splits(problem: Problem, model: str) -> tuple[Encoder, dict[str, Prepar
 def stored_result(problem: Problem, folder: Path) -> Result | None:
     """Return the result stored in a folder, if any; refuse one with different settings."""
     started, path = folder / "identity.json", folder / "result.json"
-    if not started.is_file() and not path.is_file():
+    finished = path.is_file()
+    if not finished and not started.is_file():
         return None
-    before = read_json(path if path.is_file() else started)
-    if path.is_file():
+    before = read_json(path if finished else started)
+    if finished:
         if "identity" not in before:
             if problem.identity:
                 raise damaged_result(path, "no identity")
@@ -271,7 +259,7 @@ def stored_result(problem: Problem, folder: Path) -> Result | None:
         later=HEADS_DRAWN,
         free_later={"preset"},
     )
-    if not path.is_file():
+    if not finished:
         return None
     remove_checkpoints(folder)  # a process may have been killed right after writing the result
     return read_result(path)
@@ -298,8 +286,6 @@ def publish(out: Path, folder: Path) -> list[dict[str, Any]]:
 
 def progressing(update: Update, name: str, done: int, count: int) -> OnProgress:
     """Return a callback that reports the progress of one of `count` runs, after `done` of them."""
-
-    def on_progress(step: int, steps: int, loss: float) -> None:
-        update((done + step / steps) / count, f"{name} {step:,}/{steps:,} loss {loss:.3f}")
-
-    return on_progress
+    return lambda step, steps, loss: update(
+        (done + step / steps) / count, f"{name} {step:,}/{steps:,} loss {loss:.3f}"
+    )

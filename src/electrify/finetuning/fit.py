@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from electrify.errors import UserError
-from electrify.finetuning.batches import BatchIndices, Shuffled, batches_by_length
+from electrify.finetuning.batches import Shuffled, batches_by_length
 from electrify.finetuning.options import Fit
 from electrify.models.export import in_evaluation
 from electrify.recipes.schema import Optimizer
@@ -85,12 +85,23 @@ def fit(
     steps = max(1, int(shuffled.per_epoch * settings.epochs))
     scale = layer_scale(model, settings.layer_decay, settings.layers)
     observer = ProgressObserver(steps, on_progress)
+    optimizer = Optimizer(
+        kind=settings.optimizer,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        clip=settings.clip,
+    )
     stepper = Stepper(
         model=model,
         wrapped=model,
-        optimizer=build_optimizer(model, _optimizer(settings), scale),
+        optimizer=build_optimizer(model, optimizer, scale),
         engine=engine,
-        task=_task(shuffled, collate, engine.device),
+        task=Task(
+            shuffled,
+            settings.batch_size,
+            lambda batch: _to_device(collate(batch.examples), engine.device),
+            lambda sums, batches: {"loss": float(sums["loss"]) / batches},
+        ),
         clip=settings.clip,
         seed=seed,
     )
@@ -122,20 +133,19 @@ def fit(
     seconds = time.monotonic() - began
     seen = (steps - start) * len(shuffled.lengths) / shuffled.per_epoch
     fitted = Fitted(steps, seconds, observer.last, seen / seconds)
-    if checkpoints is None:
-        return fitted
-    path = checkpoints / "fitted.json"
-    if start == steps and path.is_file():  # the process was killed after the last step
-        return Fitted(**read_json(path))
-    checkpoints.mkdir(exist_ok=True)
-    write_json(path, fitted._asdict())
+    if checkpoints:
+        path = checkpoints / "fitted.json"
+        if start == steps and path.is_file():  # the process was killed after the last step
+            return Fitted(**read_json(path))
+        checkpoints.mkdir(exist_ok=True)
+        write_json(path, fitted._asdict())
     return fitted
 
 
 class ProgressObserver(StderrWarnings):
     """Passes the step and the loss of a fine-tuning run to a callback."""
 
-    def __init__(self, steps: int, on_progress: Callable[[int, int, float], None]) -> None:
+    def __init__(self, steps: int, on_progress: OnProgress) -> None:
         self.steps, self.on_progress, self.last = steps, on_progress, float("nan")
 
     def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
@@ -170,25 +180,6 @@ def check_fit(settings: Fit) -> None:
 def _warn_once(text: str) -> None:
     """Warn only once, because the many runs of a results table would all repeat the warning."""
     warn(text)
-
-
-def _optimizer(settings: Fit) -> Optimizer:
-    return Optimizer(
-        kind=settings.optimizer,
-        lr=settings.lr,
-        weight_decay=settings.weight_decay,
-        clip=settings.clip,
-    )
-
-
-def _task(shuffled: Shuffled, collate: Collate, device: torch.device) -> Task:
-    def metrics(sums: dict[str, Tensor], batches: int) -> dict[str, float]:
-        return {"loss": float(sums["loss"]) / batches}
-
-    def tensors(batch: BatchIndices) -> Any:
-        return _to_device(collate(batch.examples), device)
-
-    return Task(shuffled, shuffled.batch_size, tensors, metrics)
 
 
 def _to_device(batch: Any, device: torch.device) -> Any:

@@ -8,11 +8,11 @@ and count in no loss or metric.
 
 # B batch, L length, H width, C outputs
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from electrify.finetuning.options import LabelKind, Reduction
 from electrify.models.inputs import call
@@ -79,7 +79,10 @@ class Head(nn.Module):
     def forward(self, batch: Labelled, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
         """Return this micro-batch's part of the loss, and its sums for the metrics."""
         logits_BC = self.logits(batch)
-        losses_B = _LOSSES[self.kind](logits_BC, batch.labels_B)
+        if self.kind == "classes":
+            losses_B = cross_entropy(logits_BC, batch.labels_B, reduction="none")
+        else:
+            losses_B = (logits_BC.squeeze(-1) - batch.labels_B).square()
         loss = (losses_B * batch.weights_B).sum()
         if self.reduction == "mean":
             loss = loss / totals.examples
@@ -130,17 +133,3 @@ class OwnHead(OnNetwork, Head):
         """Return the logits of each row, in float32."""
         logits_BC: Tensor = call(self.network, batch.ids_BL, batch).logits
         return logits_BC.float()
-
-
-def _cross_entropy(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(logits_BC, labels_B, reduction="none")
-
-
-def _squared_error(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
-    return (logits_BC.squeeze(-1) - labels_B).square()
-
-
-_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "classes": _cross_entropy,
-    "score": _squared_error,
-}

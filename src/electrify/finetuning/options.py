@@ -56,7 +56,7 @@ class Tuning(AcceptsTextPaths):
     preset: PresetName = "paper"
     """Published hyperparameters; the tables name the preset of every result."""
     head: HeadKind | None = None
-    """official: dropout and a linear layer on [CLS]; own: the head of the architecture."""
+    """official: dropout and a linear layer on [CLS]; own: the architecture's; default: preset's."""
     init_head: InitHead = "new"
     """new: initialize the head from the seed; pretrained: keep matching weights (--head own)."""
     lr: float | None = None

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -106,14 +107,9 @@ def read_result(path: Path) -> Result:
 def _scores(path: Path, content: dict[str, Any]) -> dict[str, dict[str, float]]:
     scores: dict[str, dict[str, float]] = {}
     for split, metrics in content.items():
-        if not isinstance(metrics, dict):
+        if not isinstance(metrics, dict) or {*map(type, metrics.values())} - {int, float, NoneType}:
             raise damaged_result(path, f"scores of {split}: {metrics!r}")
-        for name, score in metrics.items():
-            if score is not None and type(score) not in (int, float):
-                raise damaged_result(path, f"{split} {name}: {score!r}")
-        scores[split] = {
-            name: math.nan if score is None else float(score) for name, score in metrics.items()
-        }
+        scores[split] = {n: math.nan if s is None else float(s) for n, s in metrics.items()}
     return scores
 
 

@@ -100,7 +100,7 @@ def _superscript(number: int) -> str:
 def markdown(table: Table) -> str:
     """Format a table as GitHub Markdown, with footnotes below."""
     lines = [
-        _pipes(_escaped(column) for column in table.columns),
+        _pipes(map(_escaped, table.columns)),
         _pipes(["---", *["---:"] * (len(table.columns) - 1)]),
     ]
     lines += [_pipes(_markdown_cell(cell) for cell in row) for row in table.rows]
@@ -126,7 +126,7 @@ def latex(table: Table) -> str:
     lines = [
         r"\begin{tabular}{l" + "r" * (len(table.columns) - 1) + "}",
         r"\toprule",
-        " & ".join(_tex(column) for column in table.columns) + r" \\",
+        " & ".join(map(_tex, table.columns)) + r" \\",
         r"\midrule",
     ]
     lines += [" & ".join(_tex_cell(cell) for cell in row) + r" \\" for row in table.rows]
@@ -168,18 +168,14 @@ def comma_separated(table: Table) -> str:
     has_bounds = [any(row[i].bounds for row in table.rows) for i in range(len(table.columns))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    header = [
-        name
-        for column, bounded in zip(table.columns, has_bounds, strict=True)
-        for name in ([column, f"{column} low", f"{column} high"] if bounded else [column])
-    ]
+    header: list[str] = []
+    for column, bounded in zip(table.columns, has_bounds, strict=True):
+        header += [column, f"{column} low", f"{column} high"] if bounded else [column]
     writer.writerow([*header, "notes"])
     for row in table.rows:
-        values = [
-            value
-            for cell, bounded in zip(row, has_bounds, strict=True)
-            for value in ([cell.content, *cell.interval] if bounded else [cell.content])
-        ]
+        values: list[str | float] = []
+        for cell, bounded in zip(row, has_bounds, strict=True):
+            values += [cell.content, *cell.interval] if bounded else [cell.content]
         marks = dict.fromkeys(mark for cell in row for mark in cell.marks)
         notes = "; ".join(table.notes[mark - 1] for mark in marks)
         writer.writerow([*(_number(value) for value in values), notes])

@@ -4,7 +4,7 @@ Every job (a task and a seed) has a folder such as DIR/jobs/cola-0 and is commit
 Rerunning the command runs only the jobs that are missing, so that seeds and tasks can be added.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,18 +155,13 @@ def plan_jobs(
     chains = dict(preset.chains)
     if settings.from_mnli:
         chains |= {name: "mnli" for name in task_names(settings.from_mnli) if name != "mnli"}
-    sources = {chains[name] for name in names if name in chains}
     wanted = [(name, seed) for name in names for seed in seeds]
-    wanted += [(source, 0) for source in sorted(sources) if source not in names]
+    wanted += [(name, 0) for name in sorted({chains[n] for n in names if n in chains} - {*names})]
     wanted.sort(key=lambda pair: pair[0] in chains)
     overridable = ("lr", "epochs", "batch_size", "layer_decay", "precision")
     given = {name: getattr(settings, name) for name in overridable}
     changes = {name: value for name, value in given.items() if value is not None}
-    width, label, model_hash = (
-        encoder.config.hidden_size,
-        preset_label(settings),
-        fingerprint(model),
-    )
+    width, label, digest = encoder.config.hidden_size, preset_label(settings), fingerprint(model)
     problems = {}
     for name in dict.fromkeys(name for name, _ in wanted):
         task, source = TASKS[name], chains.get(name, "")
@@ -175,9 +170,9 @@ def plan_jobs(
         plan = plan._replace(starts_from=source, init_head=settings.init_head)
         start = settings.out / "jobs" / f"{source}-0" / MODEL if source else None
         hashes = data_fingerprint(settings.data, task)
-        dev: list[Split] = [s for s in task.files if s.startswith("dev") and s in hashes]
+        dev = [split for split in task.dev_splits if split in hashes]
         problem = GlueProblem(settings.data, task, plan, label, dev, settings.train_limit, start)
-        problems[name] = problem.with_identity(model, model_hash, hashes)
+        problems[name] = problem.with_identity(model, digest, hashes)
     where = settings.out, settings.device, _threads(settings.workers)
     return [Job(problems[name], model, seed, *where) for name, seed in wanted]
 
@@ -223,13 +218,12 @@ def run_missing(jobs: Sequence[Job], workers: int) -> None:
         for chained in (False, True):
             wave = [job for job in missing if bool(job.problem.starts_from) == chained]
             wave = [job for job in wave if not _source_failed(job)]
-            if workers == 1:  # in this process, which can report every step
-                finished_results: Iterator[Result] = (
-                    run_job(job, progressing(update, job.name, done, len(jobs))) for job in wave
-                )
-            else:
-                finished_results = in_order(run_job, wave, pool, ahead=max(1, len(wave)))
-            for result in finished_results:
+            results = (  # a single worker runs in this process and can report every step
+                (run_job(job, progressing(update, job.name, done, len(jobs))) for job in wave)
+                if workers == 1
+                else in_order(run_job, wave, pool, ahead=max(1, len(wave)))
+            )
+            for result in results:
                 done += 1
                 update(done / len(jobs), "")
                 print(f"{done}/{len(jobs)} {result_line(result)}", flush=True)

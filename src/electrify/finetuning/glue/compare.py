@@ -9,7 +9,8 @@ import tyro
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
 from electrify.finetuning.glue.results import need_results, paired_differences
-from electrify.finetuning.glue.tables import comparison_text
+from electrify.finetuning.glue.tables import differences_table
+from electrify.finetuning.table import terminal
 from electrify.storage.commit import differences, read_json
 
 
@@ -35,7 +36,7 @@ def compare(settings: Compare) -> list[dict[str, Any]]:
             got=f"{settings.first} and {settings.second}",
             fix="run the same tasks and seeds with both models",
         )
-    print(comparison_text(found, settings.first.name, settings.second.name))
+    print(terminal(differences_table(found, settings.first.name, settings.second.name)))
     return [difference._asdict() for difference in found]
 
 

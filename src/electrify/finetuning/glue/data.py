@@ -33,15 +33,14 @@ class GlueExamples(NamedTuple):
     def first_rows(self, count: int) -> "GlueExamples":
         """Return the first `count` examples; 0 returns all."""
         end = count or None
-        second = self.second[:end] if self.second is not None else None
-        texts = self.first[:end], second
-        return GlueExamples(*texts, self.labels[:end], self.malformed)
+        second = None if self.second is None else self.second[:end]
+        return GlueExamples(self.first[:end], second, self.labels[:end], self.malformed)
 
 
 def read_split(folder: Path, task: GlueTask, split: Split) -> GlueExamples:
     """Read a split of a task; the error for a missing file names its path."""
     labelled = not split.startswith(("test", "ax"))
-    files = _hub_files(folder, task, split) or [_tsv_path(folder, task, split)]
+    files = _files(folder, task, split)
     try:
         data = b"".join(path.read_bytes() for path in files)
     except OSError as error:
@@ -68,16 +67,21 @@ def _examples(path: Path, rows: Iterable[GlueRow], labelled: bool) -> GlueExampl
         texts.append(row_texts)
         if labelled and label is not None:
             labels.append(label)
-    _check_enough(path, len(texts), malformed)
+    total = len(texts) + malformed
+    if not texts:
+        got, fix = f"{malformed} malformed rows", "download the file again"
+        raise UserError(f"{path} has no examples", got=got, fix=fix)
+    if malformed > MOST_MALFORMED * total:
+        got = f"{malformed:,} of {total:,} rows lack a column or have an unknown label"
+        fix = "download the file again"
+        raise UserError(f"{path} does not look like the GLUE file of this name", got=got, fix=fix)
     first, *second = ([*column] for column in zip(*texts, strict=True))
     return GlueExamples(first, second[0] if second else None, labels, malformed)
 
 
 def has_split(folder: Path, task: GlueTask, split: Split) -> bool:
     """Return whether the files of a split exist."""
-    if split not in task.files:
-        return False
-    return bool(_hub_files(folder, task, split)) or _tsv_path(folder, task, split).is_file()
+    return split in task.files and _files(folder, task, split)[0].is_file()
 
 
 def check_folder(folder: Path) -> None:
@@ -93,23 +97,26 @@ def check_folder(folder: Path) -> None:
 
 def data_fingerprint(folder: Path, task: GlueTask) -> dict[str, str]:
     """Return the hashes of the training and development files of a task."""
-    splits: tuple[Split, ...] = ("train", "dev", "dev_mismatched")
-    found: dict[str, str] = {}
-    for split in splits:
+    hashes: dict[str, str] = {}
+    for split in ("train", *task.dev_splits):
         if has_split(folder, task, split):
-            files = _hub_files(folder, task, split) or [_tsv_path(folder, task, split)]
-            digest = hashlib.sha256(b"".join(path.read_bytes() for path in files))
-            found[split] = digest.hexdigest()[:16]
-    return found
+            data = b"".join(path.read_bytes() for path in _files(folder, task, split))
+            hashes[split] = hashlib.sha256(data).hexdigest()[:16]
+    return hashes
 
 
-def _tsv_path(folder: Path, task: GlueTask, split: Split) -> Path:
+def _files(folder: Path, task: GlueTask, split: Split) -> list[Path]:
+    """Return the Parquet files of a split if the folder is a copy of the Hub's, else its TSV."""
+    config = "ax" if split == "ax" else task.name
+    name = task.hub.splits.get(split) or {"dev": "validation", "ax": "test"}.get(split, split)
+    if parquet := sorted((folder / config).glob(f"{name}-*.parquet")):
+        return parquet
     base = folder / task.title
     if not base.is_dir():  # some copies of GLUE spell the folders in another case
-        matches = [p for p in folder.iterdir() if p.name.lower() == task.title.lower()]
-        base = matches[0] if matches else base
+        matches = (p for p in folder.iterdir() if p.name.lower() == task.title.lower())
+        base = next(matches, base)
     path = base / task.files[split]
-    return path.resolve() if ".." in task.files[split] else path
+    return [path.resolve() if ".." in task.files[split] else path]
 
 
 def _tsv_rows(path: Path, data: bytes, task: GlueTask, labelled: bool) -> Iterator[GlueRow]:
@@ -166,26 +173,6 @@ def _label(task: GlueTask, text: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return score if task.score_range[0] <= score <= task.score_range[1] else None
-
-
-def _check_enough(path: Path, good: int, malformed: int) -> None:
-    if not good:
-        raise UserError(
-            f"{path} has no examples",
-            got=f"{malformed} malformed rows",
-            fix="download the file again",
-        )
-    if malformed > MOST_MALFORMED * (good + malformed):
-        got = f"{malformed:,} of {good + malformed:,} rows lack a column or have an unknown label"
-        fix = "download the file again"
-        raise UserError(f"{path} does not look like the GLUE file of this name", got=got, fix=fix)
-
-
-def _hub_files(folder: Path, task: GlueTask, split: Split) -> list[Path]:
-    """Return the Parquet files of a split, if the folder is a copy of the Hub's dataset."""
-    config = "ax" if split == "ax" else task.name
-    name = task.hub.splits.get(split) or {"dev": "validation", "ax": "test"}.get(split, split)
-    return sorted((folder / config).glob(f"{name}-*.parquet"))
 
 
 def _hub_rows(files: Sequence[Path], task: GlueTask) -> Iterator[GlueRow]:

@@ -23,26 +23,10 @@ Reading = tuple[tuple[Split, MetricName], ...]
 """The (split, metric) pairs whose mean is the score of a run."""
 
 
-def _first(task: GlueTask) -> Reading:
-    return (("dev", task.metrics[0]),)
-
-
-def _first_of_both(task: GlueTask) -> Reading:
-    return tuple((split, task.metrics[0]) for split in _dev_splits(task))
-
-
-def _all_of_both(task: GlueTask) -> Reading:
-    return tuple((split, metric) for split in _dev_splits(task) for metric in task.metrics)
-
-
-def _dev_splits(task: GlueTask) -> list[Split]:
-    return [split for split in task.files if split.startswith("dev")]
-
-
 AVERAGES: dict[AverageName, Callable[[GlueTask], Reading]] = {
-    "average": _first,
-    "seed-003 style": _first_of_both,
-    "GLUE": _all_of_both,
+    "average": lambda task: (("dev", task.metrics[0]),),
+    "seed-003 style": lambda task: tuple((split, task.metrics[0]) for split in task.dev_splits),
+    "GLUE": lambda task: tuple((s, metric) for s in task.dev_splits for metric in task.metrics),
 }
 """The score of a task in each average: the first metric, MNLI matched; the first metric, MNLI
 matched and mismatched (lmtuners); the mean of all metrics (the GLUE server). All exclude WNLI."""
@@ -160,16 +144,14 @@ def reading_of(label: str, task: GlueTask) -> Reading:
 
 def average_of(labels: Iterable[str]) -> AverageName:
     """Return the average that all presets agree on, or else the default average."""
-    names = {known.average if (known := preset_of(label)) else None for label in labels}
-    only = names.pop() if len(names) == 1 else None
-    return only or "average"
+    names = {preset.average if (preset := preset_of(label)) else "average" for label in labels}
+    return names.pop() if len(names) == 1 else "average"
 
 
 def aggregate_of(labels: Iterable[str]) -> Aggregate:
     """Return the aggregate that all presets agree on, or else the mean."""
-    kinds = {known.aggregate if (known := preset_of(label)) else None for label in labels}
-    only = kinds.pop() if len(kinds) == 1 else None
-    return only or "mean"
+    names = {preset.aggregate if (preset := preset_of(label)) else "mean" for label in labels}
+    return names.pop() if len(names) == 1 else "mean"
 
 
 class TaskPlan(NamedTuple):

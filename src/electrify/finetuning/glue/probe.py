@@ -42,7 +42,6 @@ def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:
             fix="use the folder of a pre-training run",
         )
     settings.out.mkdir(parents=True, exist_ok=True)
-    results: dict[int, list[Result]] = {}
     with hold(settings.out / "lock", f"probing in {settings.out}"):
         for step in steps:
             out = settings.out / f"step-{step:08d}"
@@ -51,14 +50,16 @@ def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:
             jobs = plan_jobs(replace(settings, out=out), str(encoder), names, range(settings.seeds))
             run_missing(jobs, settings.workers)
             drop_models(out, keep=set())
-    for folder in settings.out.glob("step-*"):  # including checkpoints that were deleted since
-        results[int(folder.name.removeprefix("step-"))] = read_results(folder)
+    results = {  # including checkpoints that were deleted since
+        int(folder.name.removeprefix("step-")): read_results(folder)
+        for folder in settings.out.glob("step-*")
+    }
     print(curve(results, names))
     path = settings.out / "curve.csv"
     with committed(path) as temporary:
         temporary.write_text(as_csv(results), encoding="utf-8")
     print(path)
-    return {step: [result_json(result) for result in results[step]] for step in sorted(results)}
+    return {step: [*map(result_json, runs)] for step, runs in sorted(results.items())}
 
 
 def curve(by_step: dict[int, list[Result]], names: list[str]) -> str:

@@ -60,10 +60,9 @@ def need_results(folder: Path) -> list[Result]:
 
 def best_jobs(results: Iterable[Result]) -> dict[str, Result]:
     """Return the run of each task with the best development score."""
-    by_task: dict[str, list[Result]] = {}
-    for result in results:
-        by_task.setdefault(result.task, []).append(result)
-    best = {task: best_of(runs, main_score) for task, runs in by_task.items()}
+    results = list(results)
+    tasks = dict.fromkeys(result.task for result in results)
+    best = {task: best_of((r for r in results if r.task == task), main_score) for task in tasks}
     return {task: result for task, result in best.items() if result is not None}
 
 
@@ -88,7 +87,7 @@ class Summary(NamedTuple):
     @property
     def values(self) -> ScoreArray:
         """Return the scores as an array."""
-        return np.array(list(self.scores.values()))
+        return np.array([*self.scores.values()])
 
     @property
     def deviation(self) -> float:

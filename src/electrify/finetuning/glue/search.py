@@ -35,14 +35,21 @@ def search(settings: Search) -> None:
             "search needs exactly one task", got=f"--task {settings.task}", fix="use --task cola"
         )
     check_settings(settings)
-    _check_free(settings)
-    optuna = _optuna()
+    for name in SPACE:
+        if (value := getattr(settings, name)) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            fix = f"leave out {flag}"
+            raise UserError(f"{flag} is chosen by the search", got=f"{flag} {value}", fix=fix)
+    optuna = needs("optuna", extra="finetune", why="hyperparameter search")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    states = optuna.trial.TrialState
     settings.out.mkdir(parents=True, exist_ok=True)
     with hold(settings.out / "lock", f"searching in {settings.out}"):
         study = _study(optuna, settings, names[0])
         with progress(f"searching {names[0]}") as update:
-            while (done := _count(optuna, study)) < settings.trials:
-                trial = _started_before(optuna, study) or study.ask()
+            while (done := len(study.get_trials(states=[states.COMPLETE]))) < settings.trials:
+                killed = study.get_trials(deepcopy=False, states=[states.RUNNING])
+                trial = optuna.trial.Trial(study, killed[0]._trial_id) if killed else study.ask()
                 chosen = _chosen(trial)
                 update(done / settings.trials, f"trial {trial.number}: {_describe(chosen)}")
                 score = _score(settings, names[0], trial.number, chosen)
@@ -60,31 +67,6 @@ def search(settings: Search) -> None:
         f"next: electrify glue {settings.model} --data {settings.data} --tasks {names[0]} {flags} "
         f"{fixed} --seeds 5 --out {settings.out}-best"
     )
-
-
-def _check_free(settings: Search) -> None:
-    """Refuse options that the search chooses itself."""
-    given = [name for name in SPACE if getattr(settings, name) is not None]
-    if given:
-        flag = f"--{given[0].replace('_', '-')}"
-        got = f"{flag} {getattr(settings, given[0])}"
-        raise UserError(f"{flag} is chosen by the search", got=got, fix=f"leave out {flag}")
-
-
-def _count(optuna: Any, study: Any) -> int:
-    return len(study.get_trials(states=[optuna.trial.TrialState.COMPLETE]))
-
-
-def _started_before(optuna: Any, study: Any) -> Any:
-    """Return the trial that was running when the command was killed; its job is resumed."""
-    running = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING])
-    return optuna.trial.Trial(study, running[0]._trial_id) if running else None
-
-
-def _optuna() -> Any:
-    optuna = needs("optuna", extra="finetune", why="hyperparameter search")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
 
 
 def _study(optuna: Any, settings: Search, name: str) -> Any:
@@ -110,13 +92,9 @@ def _study(optuna: Any, settings: Search, name: str) -> Any:
 
 
 def _chosen(trial: Any) -> dict[str, Any]:
-    low, high = SPACE["lr"]
-    others = {
-        name: trial.suggest_categorical(name, list(values))
-        for name, values in SPACE.items()
-        if name != "lr"
-    }
-    return {"lr": trial.suggest_float("lr", low, high, log=True), **others}
+    # The order of the suggestions determines what the seeded sampler draws.
+    others = {n: trial.suggest_categorical(n, list(v)) for n, v in SPACE.items() if n != "lr"}
+    return {"lr": trial.suggest_float("lr", *SPACE["lr"], log=True), **others}
 
 
 def _describe(chosen: dict[str, Any]) -> str:

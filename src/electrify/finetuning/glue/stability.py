@@ -75,20 +75,16 @@ def stability(settings: Stability) -> dict[str, Any]:
         raise UserError("stability needs two or more different folders", got=got, fix=fix)
     models = {str(folder): need_results(folder) for folder in folders}
     first, *others = folders
-    notes = [
-        f"{first} and {other}: {note}"
-        for other in others
-        for note in other_differences(first, other)
-    ]
+    notes = [f"{first} and {o}: {note}" for o in others for note in other_differences(first, o)]
     found = over_models(models)
-    found = found._replace(notes=[*found.notes, *_same_encoder(folders), *notes])
+    found.notes.extend([*_same_encoder(folders), *notes])
     print(terminal(as_table(found)))
     for note in found.notes:
         print(f"note: {note}")
-    print(
-        f"average of best: {_spread(found.average)}, {len(found.models)} models "
-        f"({', '.join(TASKS[name].title for name in found.tasks)})"
-    )
+    pairs = zip(Spread._fields, found.average, strict=True)
+    spread = ", ".join(f"{_NAMES.get(name, name)} {_percent(value)}" for name, value in pairs)
+    titles = ", ".join(TASKS[name].title for name in found.tasks)
+    print(f"average of best: {spread}, {len(found.models)} models ({titles})")
     return {
         "models": [model._asdict() for model in found.models],
         "tasks": {name: spread._asdict() for name, spread in found.tasks.items()},
@@ -201,8 +197,3 @@ _NAMES = {"deviation": "standard deviation"}
 
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.2f}"
-
-
-def _spread(spread: Spread) -> str:
-    pairs = zip(Spread._fields, spread, strict=True)
-    return ", ".join(f"{_NAMES.get(name, name)} {_percent(value)}" for name, value in pairs)

@@ -48,13 +48,13 @@ def glue_submit(settings: GlueSubmit) -> None:
             kind = describe_reading(reading_of(result.preset, TASKS[task]))
             score = f"{main_score(result):.4f} on dev ({kind})"
             print(f"{TASKS[task].title}: seed {result.seed}, {score}", flush=True)
-    if for_server(settings.out):
+    if _is_zip(settings.out):
         _write_zip(settings.out, predictions)
     else:
         _write_folder(settings.out, predictions)
 
 
-def for_server(out: Path) -> bool:
+def _is_zip(out: Path) -> bool:
     """Return whether to write a zip, which needs all tasks, rather than a folder of any files."""
     return out.suffix.lower() == ".zip"
 
@@ -87,7 +87,7 @@ def _write_folder(folder: Path, predictions: dict[str, list[float]]) -> None:
 
 def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, list[Submitted]]:
     """Return the files to write, by task; errors are raised before hours of prediction."""
-    out, packed = settings.out, for_server(settings.out)
+    out, packed = settings.out, _is_zip(settings.out)
     if not out.absolute().parent.is_dir():
         raise UserError(f"no folder {out.parent}", got=f"{out}", fix="create the folder first")
     if out.is_dir() if packed else out.is_file():

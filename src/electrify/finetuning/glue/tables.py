@@ -13,7 +13,14 @@ from electrify.finetuning.glue.presets import (
     reading_of,
 )
 from electrify.finetuning.glue.published import Published, published
-from electrify.finetuning.glue.results import Average, Difference, averaged, run_notes, summarise
+from electrify.finetuning.glue.results import (
+    Average,
+    Difference,
+    Summary,
+    averaged,
+    run_notes,
+    summarise,
+)
 from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
 from electrify.finetuning.results import Result
 from electrify.finetuning.stats import FEWEST_FOR_INTERVAL, Aggregate, bounds, bounds_are
@@ -67,13 +74,9 @@ def _own_row(
     marks = notes.marks([_protocol(results, [s.n for s in summaries if s.n], aggregate)])
     cells = [Cell(name, marks=marks), Cell(DASH)]
     for summary in summaries:
-        title = TASKS[summary.task].title
-        texts = [f"{title}: {text}" for text in run_notes(summary)]
-        texts += _both_halves(results, summary.task)
-        texts += _training_files(results, summary.task)
-        texts += _malformed(results, summary.task)
+        marks = notes.marks(_task_notes(results, summary))
         interval = bounds(summary.values, aggregate)
-        cells.append(percent(summary.aggregate(aggregate), interval, notes.marks(texts)))
+        cells.append(percent(summary.aggregate(aggregate), interval, marks))
     if not complete:
         return cells
     average = average_of(result.preset for result in results)
@@ -92,28 +95,19 @@ def _protocol(results: Sequence[Result], counts: Sequence[int], aggregate: Aggre
     return f"dev, {statistic}, preset {presets}{brackets}"
 
 
-def _both_halves(results: Sequence[Result], task: str) -> list[str]:
-    readings = {reading_of(r.preset, TASKS[task]) for r in results if r.task == task}
-    both = any(len({split for split, _ in reading}) > 1 for reading in readings)
-    return [f"{TASKS[task].title} is the mean of matched and mismatched"] if both else []
-
-
-def _training_files(results: Sequence[Result], task: str) -> list[str]:
-    official, title = TASKS[task].train_rows, TASKS[task].title
-    rows = {
-        r.train_rows
-        for r in results
-        if r.task == task and not r.failed and official and r.train_rows != official
-    }
-    return [
-        f"{title}: trained on {count:,} rows, the official file has {official:,}; not comparable"
-        for count in sorted(rows)
-    ]
-
-
-def _malformed(results: Sequence[Result], task: str) -> list[str]:
-    most = max((r.malformed for r in results if r.task == task), default=0)
-    return [f"{TASKS[task].title}: {most:,} malformed rows skipped"] if most else []
+def _task_notes(results: Sequence[Result], summary: Summary) -> list[str]:
+    task = TASKS[summary.task]
+    title, official, runs = task.title, task.train_rows, [r for r in results if r.task == task.name]
+    notes = [f"{title}: {text}" for text in run_notes(summary)]
+    if any(len({split for split, _ in reading_of(r.preset, task)}) > 1 for r in runs):
+        notes.append(f"{title} is the mean of matched and mismatched")
+    for rows in sorted({r.train_rows for r in runs if not r.failed} - {official}):
+        if official:
+            trained = f"{title}: trained on {rows:,} rows"
+            notes.append(f"{trained}, the official file has {official:,}; not comparable")
+    if malformed := max((r.malformed for r in runs), default=0):
+        notes.append(f"{title}: {malformed:,} malformed rows skipped")
+    return notes
 
 
 def _published_row(
@@ -184,13 +178,13 @@ def differences_table(found: Sequence[Difference], first: str, second: str) -> T
     for row in found:
         title = TASKS[row.task].title if row.task in TASKS else row.task
         marks = notes.marks(f"{title}: {text}" for text in row.notes)
-        numbers = (row.first, row.second)
         tested = _TESTED if math.isnan(row.interval[0]) else f"{_BRACKETS}; {_TESTED}"
         rows.append(
             [
                 Cell(title, marks=marks),
                 Cell(str(row.pairs)),
-                *(percent(number) for number in numbers),
+                percent(row.first),
+                percent(row.second),
                 percent(row.difference, row.interval),
                 Cell(f"{row.p:.4f}", marks=notes.marks([tested])),
             ]
@@ -209,8 +203,7 @@ _TESTED = "p: sign-flip test, at least 2 / 2^pairs; it covers only the noise of 
 def glue_summary(results: Sequence[Result], name: str = "this model") -> str:
     """Format all tables and averages of results for the terminal."""
     tables = [by_seed(results), beside_published({name: results}, published("dev"))]
-    parts = [*(terminal(table) for table in tables), "\n".join(averages(results))]
-    return "\n\n".join(parts)
+    return "\n\n".join([*map(terminal, tables), "\n".join(averages(results))])
 
 
 def write_tables(folder: Path, results: Sequence[Result], name: str = "this model") -> list[Path]:
@@ -226,8 +219,3 @@ def write_tables(folder: Path, results: Sequence[Result], name: str = "this mode
             with committed(paths[-1]) as temporary:
                 temporary.write_text(write(table), encoding="utf-8")
     return paths
-
-
-def comparison_text(found: Sequence[Difference], first: str, second: str) -> str:
-    """Format the comparison of two models for the terminal."""
-    return terminal(differences_table(found, first, second))

@@ -83,6 +83,11 @@ class GlueTask:
         return "classes" if self.labels else "score"
 
     @property
+    def dev_splits(self) -> list[Split]:
+        """Return the development splits; MNLI has two."""
+        return [split for split in self.files if split.startswith("dev")]
+
+    @property
     def outputs(self) -> int:
         """Return the number of outputs of the head."""
         return len(self.labels) or 1
