@@ -1,6 +1,6 @@
 """Tokenized examples, the order in which fine-tuning sees them, and their batches.
 
-Batch k is a function of the seed and k. Every epoch is shuffled anew. Within chunks of the shuffled
+Batch k is a function of the seed and k. Every epoch has a new order. Within chunks of the shuffled
 order, examples of similar length are batched together, which saves padding; then the batches are
 shuffled. The last batch of an epoch may be smaller.
 """

@@ -95,7 +95,7 @@ class Problem(Protocol):
     def head(self, encoder: Encoder, seed: int) -> Any:
         """Return the encoder with a new head; torch's global generator is seeded too."""
 
-    def answers(self, rows: Any, said: Outputs) -> Sequence[Any]:
+    def answers(self, rows: Any, outputs: Outputs) -> Sequence[Any]:
         """Convert model outputs to an `Answer` for each example."""
 
     def measure(self, examples: Any, answers: Sequence[Any]) -> Mapping[str, float]:

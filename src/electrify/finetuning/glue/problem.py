@@ -103,9 +103,9 @@ class GlueProblem(Problem):
             load_model(model, {**own, **backbone_tensors}, str(self.starts_from))
         return model
 
-    def answers(self, rows: Rows, said: Outputs) -> list[Label]:
+    def answers(self, rows: Rows, outputs: Outputs) -> list[Label]:
         """Return the most likely class of each example, or its score."""
-        logits_NC = np.stack(said)
+        logits_NC = np.stack(outputs)
         if self.task.labels:
             return [Label(index) for index in logits_NC.argmax(axis=1).tolist()]
         scores_N = logits_NC[:, 0].astype(np.float64) * self.plan.score_scale
