@@ -21,7 +21,7 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-from electrify.finetuning.glue.command import planned, run_job
+from electrify.finetuning.glue.command import plan_jobs, run_job
 from electrify.finetuning.glue.data import read_split
 from electrify.finetuning.glue.results import main_score
 from electrify.finetuning.glue.tasks import TASKS
@@ -71,7 +71,7 @@ def ours(args, task, seed: int) -> float:
             epochs=float(args.epochs),
             train_limit=args.limit,
         )
-        *_, job = planned(settings, args.model, [task.name], [seed])
+        *_, job = plan_jobs(settings, args.model, [task.name], [seed])
         problem = replace(
             job.problem, starts_from=None, plan=job.problem.plan._replace(starts_from="")
         )

@@ -10,7 +10,7 @@ from tests.conftest import WORDS
 from electrify.finetuning import experiment
 from electrify.training.checkpoint import NotSaved
 
-MARK = "kata"  # what makes a sentence good
+MARK = "kata"  # the word that makes a sentence positive
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,7 @@ def sentence(rng: Random, good: bool, words: int = 6) -> str:
 
 
 def rows(count: int, seed: int) -> list[tuple[str, str, int]]:
-    """Two sentences, and whether the first is a good one."""
+    """Return pairs of sentences, and whether the first one is positive."""
     rng = Random(seed)
     labels = [rng.randrange(2) for _ in range(count)]
     return [(sentence(rng, bool(label)), sentence(rng, False), label) for label in labels]
@@ -63,41 +63,41 @@ TWO = ("not_entailment", "entailment")
 
 @pytest.fixture(scope="session")
 def glue_folder(tmp_path_factory) -> Path:
-    """Every file of the standard folder, small."""
+    """Every file of the standard GLUE folder, with few rows."""
     glue = tmp_path_factory.mktemp("data") / "glue"
     sizes = {"train": 256, "dev": 40, "test": 20}
     for split, count in sizes.items():
-        some = list(enumerate(rows(count, len(split))))
+        examples = list(enumerate(rows(count, len(split))))
         test = split == "test"
-        cola = [["gj04", y, "", a] for _, (a, _, y) in some]
+        cola = [["gj04", y, "", a] for _, (a, _, y) in examples]
         write_tsv(
             glue / f"CoLA/{split}.tsv",
-            [["index", "sentence"], *[[i, a] for i, (a, _, _) in some]] if test else cola,
+            [["index", "sentence"], *[[i, a] for i, (a, _, _) in examples]] if test else cola,
         )
-        sst = [["sentence", "label"], *[[a, y] for _, (a, _, y) in some]]
+        sst = [["sentence", "label"], *[[a, y] for _, (a, _, y) in examples]]
         write_tsv(
             glue / f"SST-2/{split}.tsv",
-            [["index", "sentence"], *[[i, a] for i, (a, _, _) in some]] if test else sst,
+            [["index", "sentence"], *[[i, a] for i, (a, _, _) in examples]] if test else sst,
         )
         write_tsv(
             glue / f"MRPC/{split}.tsv",
             [
                 ["index" if test else "\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
-                *[[i if test else y, 0, 0, a, b] for i, (a, b, y) in some],
+                *[[i if test else y, 0, 0, a, b] for i, (a, b, y) in examples],
             ],
         )
         write_tsv(
             glue / f"STS-B/{split}.tsv",
             [
                 ["index", "genre", "sentence1", "sentence2", *([] if test else ["score"])],
-                *[[i, "g", a, b, *([] if test else [5.0 * y])] for i, (a, b, y) in some],
+                *[[i, "g", a, b, *([] if test else [5.0 * y])] for i, (a, b, y) in examples],
             ],
         )
         write_tsv(
             glue / f"QQP/{split}.tsv",
             [
                 ["id", "question1", "question2", *([] if test else ["is_duplicate"])],
-                *[[i, a, b, *([] if test else [y])] for i, (a, b, y) in some],
+                *[[i, a, b, *([] if test else [y])] for i, (a, b, y) in examples],
             ],
         )
         for folder, names, words in (
@@ -109,7 +109,7 @@ def glue_folder(tmp_path_factory) -> Path:
                 glue / f"{folder}/{split}.tsv",
                 [
                     ["index", *names, *([] if test else ["label"])],
-                    *[[i, a, b, *([] if test else [words[y]])] for i, (a, b, y) in some],
+                    *[[i, a, b, *([] if test else [words[y]])] for i, (a, b, y) in examples],
                 ],
             )
         for part in ("",) if split == "train" else ("_matched", "_mismatched"):
@@ -124,7 +124,7 @@ def glue_folder(tmp_path_factory) -> Path:
                     ],
                     *[
                         [i, a, b, *([] if test else ["-", THREE[y] if i % 5 else "neutral"])]
-                        for i, (a, b, y) in some
+                        for i, (a, b, y) in examples
                     ],
                 ],
             )
@@ -135,7 +135,7 @@ def glue_folder(tmp_path_factory) -> Path:
 
 @contextmanager
 def no_room_at_the_end():
-    """Inside, the disk is full when the last checkpoint of a fine-tuning run is written."""
+    """Simulate a full disk when the last checkpoint of a fine-tuning run is written."""
     real = experiment.fit
 
     def full(*arguments):

@@ -1,4 +1,4 @@
-"""Any encoder's tokens: truncation as officially, special tokens as its tokenizer has them."""
+"""Loading and tokenizing for any encoder: official truncation, the tokenizer's special tokens."""
 
 import json
 from pathlib import Path
@@ -6,17 +6,23 @@ from pathlib import Path
 import pytest
 
 from electrify.errors import UserError
-from electrify.finetuning.encoder import encode, fingerprint, load_backbone, open_encoder, truncated
+from electrify.finetuning.encoder import (
+    encode,
+    fingerprint,
+    load_backbone,
+    open_encoder,
+    truncated_lengths,
+)
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/finetune.json").read_text())
 
 
 @pytest.mark.parametrize("case", GOLDEN["truncate_pair"]["cases"], ids=lambda c: str(c["in"]))
-def test_lengths_are_truncated_as_officially(case):
-    assert list(truncated(*case["in"], 128 - 3)) == case["out"]
+def test_pairs_are_truncated_as_in_the_official_code(case):
+    assert list(truncated_lengths(*case["in"], 128 - 3)) == case["out"]
 
 
-def test_pairs_have_their_frame_and_types(encoder_folder):
+def test_pairs_have_special_tokens_and_token_types(encoder_folder):
     encoder = open_encoder(str(encoder_folder))
     [one] = encode(encoder, ["kata loso"], None, 16)
     assert one.tokens[0] == "[CLS]"
@@ -43,20 +49,20 @@ def test_special_tokens_in_a_text_are_text(encoder_folder):
     assert not {encoder.tokenizer.mask_token_id, encoder.tokenizer.sep_token_id} & set(wanted)
 
 
-def test_a_pooler_is_left_out(encoder_folder):
+def test_the_pooler_is_removed(encoder_folder):
     assert load_backbone(str(encoder_folder)).pooler is None
 
 
-def test_what_is_no_model_is_an_error_that_helps(tmp_path):
+def test_the_error_for_a_folder_without_a_model_suggests_another(tmp_path):
     with pytest.raises(UserError, match=r"there is no folder .*nothing"):
         open_encoder(str(tmp_path / "nothing"))
     (tmp_path / "discriminator").mkdir()
     (tmp_path / "discriminator" / "config.json").touch()
-    with pytest.raises(UserError, match=r"perhaps .*discriminator"):
+    with pytest.raises(UserError, match=r"did you mean .*discriminator\?"):
         open_encoder(str(tmp_path))
 
 
-def test_a_fingerprint_follows_the_weights(encoder_folder, tmp_path):
+def test_the_fingerprint_depends_on_the_weights(encoder_folder, tmp_path):
     import shutil
 
     copy = shutil.copytree(encoder_folder, tmp_path / "copy")
@@ -68,7 +74,7 @@ def test_a_fingerprint_follows_the_weights(encoder_folder, tmp_path):
     assert fingerprint("some/name") == "some/name"
 
 
-def test_an_encoder_whose_own_weights_are_missing_is_refused(encoder_folder, tmp_path):
+def test_an_encoder_with_missing_weights_is_refused(encoder_folder, tmp_path):
     import json
     import shutil
 
@@ -90,7 +96,7 @@ def test_an_encoder_whose_own_weights_are_missing_is_refused(encoder_folder, tmp
         load_backbone(str(renamed))
 
 
-def test_a_fingerprint_follows_the_tokenizer(encoder_folder, tmp_path):
+def test_the_fingerprint_depends_on_the_tokenizer(encoder_folder, tmp_path):
     import shutil
 
     copy = shutil.copytree(encoder_folder, tmp_path / "copy")

@@ -355,16 +355,16 @@ def test_a_run_that_broke_down_is_told(encoder_folder, tmp_path, capsys):
     chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, lr=0.5, epochs=2.0))  # fmt: skip
     finetune(chosen)
     said = capsys.readouterr().out
-    assert "; the same answer (" in said
+    assert "; the same prediction (" in said
     assert ") for every example: try a lower --lr" in said
     assert read_json(chosen.out / "result.json")["seeds"][0]["degenerate"] is True
 
 
 def test_answers_that_are_no_numbers_are_called_so():
     nan = float("nan")
-    result = Result("", 0, "", {"dev": {"mse": nan}}, degenerate="answers that are no numbers")
+    result = Result("", 0, "", {"dev": {"mse": nan}}, degenerate="NaN or infinite predictions")
     seeds = [module._recorded(result)]
-    assert "; answers that are no numbers: try a lower" in module.finetune_summary({"seeds": seeds})
+    assert "; NaN or infinite predictions: try a lower" in module.finetune_summary({"seeds": seeds})
     del seeds[0]["why"]  # as earlier versions wrote it
     assert "; the same answer for every row: try" in module.finetune_summary({"seeds": seeds})
 

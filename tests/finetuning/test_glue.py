@@ -1,4 +1,4 @@
-"""`electrify glue` from the outside: tasks × seeds, killed, continued, extended, compared."""
+"""`electrify glue` as users run it: tasks × seeds, killed, resumed, extended, compared."""
 
 import json
 import os
@@ -23,9 +23,9 @@ from electrify.finetuning.experiment import new_model
 from electrify.finetuning.glue import command as commands
 from electrify.finetuning.glue import submission as submit
 from electrify.finetuning.glue import submit as glue_submit_module
-from electrify.finetuning.glue.command import glue, planned, run_job, short_name, task_names
+from electrify.finetuning.glue.command import glue, plan_jobs, run_job, short_name, task_names
 from electrify.finetuning.glue.data import read_split
-from electrify.finetuning.glue.problem import load_fitted
+from electrify.finetuning.glue.problem import load_finetuned
 from electrify.finetuning.glue.results import best_jobs, read_results
 from electrify.finetuning.glue.submit import glue_submit
 from electrify.finetuning.glue.tasks import TASKS
@@ -47,7 +47,7 @@ def done(encoder_folder, glue_folder, tmp_path_factory) -> Path:
     return out
 
 
-def test_it_learns_and_says_so(done):
+def test_it_learns_and_writes_the_tables(done):
     results = read_results(done)
     assert [(r.task, r.seed) for r in results] == [
         (task, seed) for task in ("sst2", "stsb", "mnli") for seed in (0, 1)
@@ -62,27 +62,27 @@ def test_it_learns_and_says_so(done):
         assert "SST-2" in (done / name).read_text()
 
 
-def test_outputs_are_kept_and_the_best_models_weights(done, encoder_folder, glue_folder):
+def test_outputs_and_the_weights_of_the_best_runs_are_kept(done, encoder_folder, glue_folder):
     models = sorted(path.parent.name for path in (done / "jobs").glob("*/model.safetensors"))
     assert len(models) == 3
     best = best_jobs(read_results(done))
     assert models == sorted(f"{r.task}-{r.seed}" for r in best.values())
     job = next(
         job
-        for job in planned(
+        for job in plan_jobs(
             settings(encoder_folder, glue_folder, done), str(encoder_folder), ["sst2"], range(2)
         )
         if job.name in models
     )
     assert load_file(job.folder / "outputs.safetensors")["dev"].shape == (40, 2)
     encoder = open_encoder(str(encoder_folder))
-    fitted = load_fitted(job.problem, encoder, job.seed, job.folder)
+    finetuned = load_finetuned(job.problem, encoder, job.seed, job.folder)
     fresh = new_model(job.problem, encoder, job.seed)
     names = dict(fresh.named_parameters())
-    assert any((tensor != names[name]).any() for name, tensor in fitted.named_parameters())
+    assert any((tensor != names[name]).any() for name, tensor in finetuned.named_parameters())
 
 
-def test_finished_jobs_never_run_again_and_seeds_are_added(
+def test_finished_jobs_do_not_run_again_when_seeds_are_added(
     done, encoder_folder, glue_folder, tmp_path, monkeypatch, capsys
 ):
     import shutil
@@ -101,7 +101,7 @@ def test_finished_jobs_never_run_again_and_seeds_are_added(
     assert "SST-2" in capsys.readouterr().out
 
 
-def test_the_copied_result_of_another_seed_is_found_before_training(
+def test_a_copied_result_of_another_seed_is_detected_before_training(
     done, encoder_folder, glue_folder, tmp_path, monkeypatch
 ):
     import shutil
@@ -114,13 +114,13 @@ def test_the_copied_result_of_another_seed_is_found_before_training(
     assert caught.value.got == "the result of task sst2, seed 0"
 
 
-def test_other_settings_in_the_same_folder_are_refused(done, encoder_folder, glue_folder):
-    with pytest.raises(UserError, match="other settings") as caught:
+def test_different_settings_in_the_same_folder_are_refused(done, encoder_folder, glue_folder):
+    with pytest.raises(UserError, match="different settings") as caught:
         glue(settings(encoder_folder, glue_folder, done, lr=2e-3))
     assert "plan.fit.lr: the folder has 0.001, the command says 0.002" in str(caught.value)
 
 
-def test_an_unfinished_job_is_not_continued_with_other_settings(
+def test_an_unfinished_job_is_not_resumed_with_different_settings(
     encoder_folder, glue_folder, tmp_path, monkeypatch
 ):
     out = tmp_path / "glue"
@@ -132,19 +132,23 @@ def test_an_unfinished_job_is_not_continued_with_other_settings(
     with pytest.raises(KeyboardInterrupt):
         glue(settings(encoder_folder, glue_folder, out, seeds=1))
     monkeypatch.undo()
-    assert (out / "jobs/sst2-0/identity.json").is_file()  # a checkpoint follows in the background
-    with pytest.raises(UserError, match="other settings"):
+    assert (
+        out / "jobs/sst2-0/identity.json"
+    ).is_file()  # the checkpoint is written in the background
+    with pytest.raises(UserError, match="different settings"):
         glue(settings(encoder_folder, glue_folder, out, seeds=1, lr=5e-3))
 
 
-def test_changes_of_a_preset_are_named_in_the_table(encoder_folder, glue_folder, tmp_path, capsys):
+def test_the_table_lists_the_options_that_override_the_preset(
+    encoder_folder, glue_folder, tmp_path, capsys
+):
     glue(settings(encoder_folder, glue_folder, tmp_path / "glue", seeds=1, epochs=1.0, head="own"))
-    said = " ".join(capsys.readouterr().out.split())
-    assert "preset paper, head own, lr 0.001, epochs 1.0, layer decay 1.0, length 32" in said
-    assert "GPT" not in said  # published test results have no row of ours
+    out = " ".join(capsys.readouterr().out.split())
+    assert "preset paper, head own, lr 0.001, epochs 1.0, layer decay 1.0, length 32" in out
+    assert "GPT" not in out  # which has only published test results
 
 
-def test_a_model_that_others_start_from_is_kept_and_never_trained_again(
+def test_a_model_that_others_start_from_is_kept_and_not_retrained(
     encoder_folder, glue_folder, tmp_path, monkeypatch
 ):
     out = tmp_path / "glue"
@@ -159,7 +163,7 @@ def test_a_model_that_others_start_from_is_kept_and_never_trained_again(
     assert ran == []
 
 
-def test_where_the_start_has_failed_what_follows_says_so(
+def test_jobs_that_start_from_a_failed_job_fail_too(
     encoder_folder, glue_folder, tmp_path, monkeypatch
 ):
     from electrify.errors import GuardError
@@ -174,7 +178,7 @@ def test_where_the_start_has_failed_what_follows_says_so(
     glue(settings(encoder_folder, glue_folder, out, **chain))
     assert {r.task: r.failed for r in read_results(out)} == {
         "mnli": "it broke",
-        "rte": "mnli-0, its start, failed",
+        "rte": "mnli-0, which it starts from, failed",
     }
 
 
@@ -185,7 +189,9 @@ def test_two_workers_give_the_same_scores(done, encoder_folder, glue_folder, tmp
     assert mine == [r.scores for r in read_results(done) if r.task == "sst2"]
 
 
-def test_killed_it_goes_on_and_ends_the_same(done, encoder_folder, glue_folder, tmp_path):
+def test_a_killed_command_resumes_and_gives_the_same_scores(
+    done, encoder_folder, glue_folder, tmp_path
+):
     out = tmp_path / "glue"
     command = [sys.executable, "-m", "electrify", "glue", encoder_folder, "--data", glue_folder]
     command += ["--out", out, "--tasks", "sst2", "--seeds", 2, "--lr", 1e-3, "--epochs", 6]
@@ -228,28 +234,31 @@ def test_every_preset_runs_and_chains_start_from_mnli(
         assert about["plan"]["fit"]["lr"] == 2e-5
 
 
-def test_a_chained_job_has_the_other_tasks_body_and_a_new_head(
+def test_a_chained_job_has_the_other_tasks_encoder_and_a_new_head(
     encoder_folder, glue_folder, tmp_path
 ):
     chosen = settings(encoder_folder, glue_folder, tmp_path, preset="seed-003", lr=None, epochs=0.4)
-    source, job = planned(chosen, str(encoder_folder), ["rte"], [1])
+    source, job = plan_jobs(chosen, str(encoder_folder), ["rte"], [1])
     assert (source.problem.name, job.problem.name) == ("mnli", "rte")
     run_job(source)
     encoder = open_encoder(str(encoder_folder))
-    kept = load_fitted(source.problem, encoder, source.seed, source.folder)
-    fitted = dict(kept.named_parameters())
-    for task in ("rte", "mnli"):  # MNLI's head fits MNLI, so that it could be taken by mistake
+    finetuned = load_finetuned(source.problem, encoder, source.seed, source.folder)
+    source_parameters = dict(finetuned.named_parameters())
+    for task in (
+        "rte",
+        "mnli",
+    ):  # MNLI's head has the right shape for MNLI, so it could be copied by mistake
         problem = replace(job.problem, task=TASKS[task])
         alone = new_model(replace(problem, starts_from=None), encoder, job.seed)
-        drawn = dict(alone.named_parameters())
+        fresh = dict(alone.named_parameters())
         for name, tensor in new_model(problem, encoder, job.seed).named_parameters():
             is_head = not name.startswith("network.bert.")
-            expected = drawn[name] if is_head else fitted[name]
+            expected = fresh[name] if is_head else source_parameters[name]
             assert torch.equal(tensor, expected), name
-            assert not is_head or not torch.equal(tensor, fitted[name]), name
+            assert not is_head or not torch.equal(tensor, source_parameters[name]), name
 
 
-def test_a_training_that_breaks_down_is_a_result_that_says_so(
+def test_diverged_training_is_a_failed_or_degenerate_result(
     encoder_folder, glue_folder, tmp_path, capsys
 ):
     out = tmp_path / "glue"
@@ -259,7 +268,7 @@ def test_a_training_that_breaks_down_is_a_result_that_says_so(
     assert "SST-2" in capsys.readouterr().out
 
 
-def test_a_preset_that_reads_both_halves_of_mnli_needs_both(
+def test_a_preset_that_uses_both_mnli_dev_sets_needs_both(
     encoder_folder, glue_folder, tmp_path, capsys
 ):
     import shutil
@@ -281,42 +290,40 @@ def test_a_preset_that_reads_both_halves_of_mnli_needs_both(
         ("google/electra-small-discriminator", "google/electra-small-discriminator"),
     ],
 )
-def test_a_model_is_called_by_what_tells_it_from_others(model, name, tmp_path, monkeypatch):
-    here = tmp_path / "here"
-    (here / "runs/long/model/discriminator").mkdir(parents=True)
-    (here / "runs/long/model/model").mkdir()
-    (here / "model/discriminator").mkdir(parents=True)
-    monkeypatch.chdir(here)
+def test_the_short_name_of_a_model_distinguishes_it(model, name, tmp_path, monkeypatch):
+    folder = tmp_path / "here"
+    (folder / "runs/long/model/discriminator").mkdir(parents=True)
+    (folder / "runs/long/model/model").mkdir()
+    (folder / "model/discriminator").mkdir(parents=True)
+    monkeypatch.chdir(folder)
     assert short_name(model) == name
 
 
-def test_a_single_task_shows_its_own_row_and_nothing_of_others(
+def test_a_single_task_shows_nothing_about_other_tasks(
     encoder_folder, glue_folder, tmp_path, capsys
 ):
     glue(settings(encoder_folder, glue_folder, tmp_path / "glue", seeds=1, epochs=0.2))
-    said = capsys.readouterr().out
+    out = capsys.readouterr().out
     for word in ("±", "95 %", "MNLI is", "test set", "14 models", "GPT"):
-        assert word not in said
-    assert short_name(str(encoder_folder)) in said
+        assert word not in out
+    assert short_name(str(encoder_folder)) in out
     assert sorted(p.name for p in (tmp_path / "glue").glob("*.md")) == ["glue.md", "seeds.md"]
 
 
-def test_bad_requests_are_refused(encoder_folder, glue_folder, tmp_path):
+def test_invalid_settings_are_refused(encoder_folder, glue_folder, tmp_path):
     chosen = settings(encoder_folder, glue_folder, tmp_path / "out")
     with pytest.raises(UserError, match="task cloa"):
         glue(replace(chosen, tasks="cloa"))
-    with pytest.raises(UserError, match="no GLUE folder"):
+    with pytest.raises(UserError, match=r"GLUE folder .*nothing does not exist"):
         glue(replace(chosen, data=tmp_path / "nothing"))
-    with pytest.raises(UserError, match="--length does not fit"):
+    with pytest.raises(UserError, match="--length must be between 8 and 64"):
         glue(replace(chosen, length=4096))
-    with pytest.raises(UserError, match="--epochs is out of range"):
+    with pytest.raises(UserError, match="--epochs must be greater than 0"):
         glue(replace(chosen, epochs=-1.0))
     assert task_names("sts,sst-2") == ["stsb", "sst2"]
 
 
-def test_submission_is_made_from_the_best_runs(
-    encoder_folder, glue_folder, tmp_path, monkeypatch, capsys
-):
+def test_the_best_runs_are_submitted(encoder_folder, glue_folder, tmp_path, monkeypatch, capsys):
     out, target = tmp_path / "glue", tmp_path / "submission.zip"
     chosen = {"seeds": 1, "epochs": 1.0, "train_limit": 64}
     glue(settings(encoder_folder, glue_folder, out, tasks="cola,mnli", **chosen))
@@ -325,7 +332,7 @@ def test_submission_is_made_from_the_best_runs(
         glue_submit(asked)
     assert "--out FOLDER" in caught.value.fix
     glue(settings(encoder_folder, glue_folder, out, tasks="all", **chosen))
-    with pytest.raises(UserError, match="not the official ones"):
+    with pytest.raises(UserError, match="is not the official one"):
         glue_submit(asked)  # the real test files have more rows
     with pytest.raises(UserError, match="no folder"):
         glue_submit(replace(asked, out=tmp_path / "nowhere" / "x.zip"))
@@ -337,9 +344,9 @@ def test_submission_is_made_from_the_best_runs(
     monkeypatch.setattr(submit, "SUBMISSION_FILES", tiny)
     monkeypatch.setattr(glue_submit_module, "SUBMISSION_FILES", tiny)
     glue_submit(asked)
-    said = capsys.readouterr().out
-    assert "complete" in said
-    assert "WNLI.tsv: no predictions, filled" in said
+    out = capsys.readouterr().out
+    assert "complete" in out
+    assert "WNLI.tsv: no predictions, filled" in out
     with zipfile.ZipFile(target) as archive:
         assert set(archive.namelist()) == set(tiny)
         lines = archive.read("MNLI-mm.tsv").decode().splitlines()
@@ -348,7 +355,7 @@ def test_submission_is_made_from_the_best_runs(
     assert {line.split("\t")[1] for line in lines[1:]} <= set(TASKS["mnli"].labels)
 
 
-def test_test_predictions_of_any_task_are_to_be_had(
+def test_test_predictions_of_single_tasks_can_be_written_to_a_folder(
     done, encoder_folder, glue_folder, tmp_path, monkeypatch, capsys
 ):
     import shutil
@@ -361,11 +368,11 @@ def test_test_predictions_of_any_task_are_to_be_had(
     where = ["glue", "submit", str(done), "--data", str(data), "--out"]
     out = tmp_path / "predictions"
     assert cli.main([*where, str(out)]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert sorted(p.name for p in out.iterdir()) == [
         "MNLI-m.tsv", "MNLI-mm.tsv", "SST-2.tsv", "STS-B.tsv"
     ]  # fmt: skip
-    assert "missing: CoLA.tsv, MRPC.tsv, QQP.tsv, AX.tsv, QNLI.tsv, RTE.tsv" in said
+    assert "missing: CoLA.tsv, MRPC.tsv, QQP.tsv, AX.tsv, QNLI.tsv, RTE.tsv" in printed
     assert submit.validate_submission(out) == [
         f"{n}: missing"
         for n in ("AX.tsv", "CoLA.tsv", "MRPC.tsv", "QNLI.tsv", "QQP.tsv", "RTE.tsv", "WNLI.tsv")
@@ -380,10 +387,10 @@ def test_test_predictions_of_any_task_are_to_be_had(
     assert "has no test files" in capsys.readouterr().err
 
 
-def test_comparison_pairs_the_seeds(done, electrify):
-    said = electrify("glue", "compare", done, done).stdout
-    assert "SST-2" in said
-    assert "0.0" in said
+def test_a_comparison_pairs_the_seeds(done, electrify):
+    out = electrify("glue", "compare", done, done).stdout
+    assert "SST-2" in out
+    assert "0.0" in out
 
 
 @pytest.fixture
@@ -402,12 +409,12 @@ def search_settings(encoder_folder, glue_folder, tmp_path):
 
 
 def tried(capsys) -> dict[int, str]:
-    """The settings of every trial that was told of."""
+    """Return the settings of every trial that was printed."""
     lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("trial ")]
     return {int(x.split()[1].rstrip(":")): x.partition(" with ")[2] for x in lines}
 
 
-def test_search_goes_on_with_new_trials(search_settings, capsys):
+def test_search_resumes_with_new_trials(search_settings, capsys):
     from electrify.finetuning.glue.search import search
 
     search(search_settings)
@@ -417,15 +424,15 @@ def test_search_goes_on_with_new_trials(search_settings, capsys):
     second = tried(capsys)
     assert list(second) == [2, 3]
     assert len({*first.values(), *second.values()}) == 4
-    with pytest.raises(UserError, match="another model, other data or other settings"):
+    with pytest.raises(UserError, match="a different model, different data or different settings"):
         search(replace(search_settings, preset="seed-004"))
-    with pytest.raises(UserError, match="--lr is searched for"):
+    with pytest.raises(UserError, match="--lr is chosen by the search"):
         search(replace(search_settings, lr=1e-3))
-    with pytest.raises(UserError, match="one task at a time"):
+    with pytest.raises(UserError, match="exactly one task"):
         search(replace(search_settings, task="all"))
 
 
-def test_a_trial_that_was_killed_is_finished_not_lost(search_settings, capsys, monkeypatch):
+def test_a_killed_trial_is_resumed(search_settings, capsys, monkeypatch):
     from electrify.finetuning.glue import search as searching
 
     monkeypatch.setattr(searching, "run_missing", lambda jobs, workers: 1 / 0)
@@ -436,35 +443,35 @@ def test_a_trial_that_was_killed_is_finished_not_lost(search_settings, capsys, m
     assert list(tried(capsys)) == [0, 1]
 
 
-def test_search_runs_what_a_task_starts_from(search_settings, capsys):
+def test_search_also_runs_the_task_that_another_starts_from(search_settings, capsys):
     from electrify.finetuning.glue.search import search
 
     search(replace(search_settings, task="rte", from_mnli="rte", trials=1))
     assert list(tried(capsys)) == [0]
 
 
-def test_scores_are_those_of_the_outputs_that_are_kept(done, glue_folder):
+def test_scores_follow_from_the_saved_outputs(done, glue_folder):
     labels = read_split(glue_folder, TASKS["sst2"], "dev").labels
-    said = load_file(done / "jobs/sst2-0/outputs.safetensors")["dev"].argmax(axis=1)
+    predictions = load_file(done / "jobs/sst2-0/outputs.safetensors")["dev"].argmax(axis=1)
     [result] = [r for r in read_results(done) if (r.task, r.seed) == ("sst2", 0)]
-    assert result.scores["dev"]["accuracy"] == np.mean(said == labels)
+    assert result.scores["dev"]["accuracy"] == np.mean(predictions == labels)
 
 
-def test_for_scripts_there_is_json(done, encoder_folder, glue_folder, capsys):
+def test_results_are_printed_as_json(done, encoder_folder, glue_folder, capsys):
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in FAST.items()]
     where = [str(encoder_folder), "--data", str(glue_folder), "--out", str(done)]
     assert cli.main(["glue", *where, "--tasks=sst2", "--seeds=2", *flags, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(one["task"], one["seed"]) for one in found[:2]] == [("sst2", 0), ("sst2", 1)]
+    results = json.loads(capsys.readouterr().out)
+    assert [(one["task"], one["seed"]) for one in results[:2]] == [("sst2", 0), ("sst2", 1)]
     assert cli.main(["glue", "compare", str(done), str(done), "--json"]) == 0
     [first, *_] = json.loads(capsys.readouterr().out)
     assert first["difference"] == 0
 
 
-def test_which_head_a_job_starts_from_is_part_of_what_it_is(encoder_folder, glue_folder, tmp_path):
+def test_the_initial_head_is_part_of_the_identity(encoder_folder, glue_folder, tmp_path):
     def job(**how):
         settings = Glue(model=str(encoder_folder), data=glue_folder, out=tmp_path, length=32, **how)
-        [one] = planned(settings, settings.model, ["cola"], [0])
+        [one] = plan_jobs(settings, settings.model, ["cola"], [0])
         return one
 
     assert "init_head" not in job().problem.identity["plan"]  # the official head is always new
@@ -478,12 +485,12 @@ def test_which_head_a_job_starts_from_is_part_of_what_it_is(encoder_folder, glue
 
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("how", [{}, {"init_head": "pretrained"}])
-def test_a_folder_made_with_a_kept_head_is_refused(
+def test_a_folder_from_before_heads_were_initialized_is_refused(
     how, done, encoder_folder, glue_folder, tmp_path
 ):
     def job(**how):
         chosen = settings(encoder_folder, glue_folder, tmp_path, **how)
-        [one] = planned(chosen, chosen.model, ["cola"], [0])
+        [one] = plan_jobs(chosen, chosen.model, ["cola"], [0])
         return one
 
     for head, refused in (("own", True), ("official", False)):
@@ -495,11 +502,11 @@ def test_a_folder_made_with_a_kept_head_is_refused(
         path.write_bytes(json_bytes(content))
         if refused:
             with pytest.raises(
-                UserError, match="made before heads were drawn by the seed"
+                UserError, match="made before heads were initialized from the seed"
             ) as error:
                 commands.finished(job(head=head, **how))
             assert error.value.fix == "use another --out; nothing was touched"
         elif not done:
             assert not commands.finished(job(head=head))
-        with pytest.raises(UserError, match="made with other settings"):  # that is not the reason
+        with pytest.raises(UserError, match="made with different settings"):  # the reason is lr
             commands.finished(job(head="own", **how, lr=1e-5))

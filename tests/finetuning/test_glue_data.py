@@ -1,4 +1,4 @@
-"""GLUE's files: the standard folder with its oddities, and the Hub's copy of it."""
+"""Reading GLUE's files: the standard folder with its quirks, and the Hub's copy."""
 
 import pytest
 from tests.finetuning.conftest import write_tsv
@@ -19,7 +19,7 @@ def test_every_split_of_every_task_is_read(glue_folder):
             assert examples.malformed == 0
 
 
-def test_labels_are_numbered_as_officially(tmp_path):
+def test_class_indices_are_those_of_the_official_code(tmp_path):
     header = ["index", "sentence1", "sentence2", "gold_label"]
     words = ["neutral", "contradiction", "entailment"]
     write_tsv(tmp_path / "MNLI/train.tsv", [header, *[[0, "a", "b", word] for word in words]])
@@ -32,7 +32,7 @@ def test_labels_are_numbered_as_officially(tmp_path):
     assert read_split(tmp_path, TASKS["rte"], "train").labels == [1, 0]
 
 
-def test_quotation_marks_are_characters_and_odd_rows_are_counted(tmp_path):
+def test_quotation_marks_are_characters_and_malformed_rows_are_counted(tmp_path):
     good = [["a", 1, "", f'He said "no {i}'] for i in range(30)]
     bad = [["a", 1], ["a", 7, "", "unknown label"], ["a"]]
     write_tsv(tmp_path / "CoLA/train.tsv", [*good[:10], *bad, *good[10:]])
@@ -42,7 +42,7 @@ def test_quotation_marks_are_characters_and_odd_rows_are_counted(tmp_path):
     assert examples.first[3] == 'He said "no 3'
 
 
-def test_a_mark_at_the_beginning_and_carriage_returns_do_no_harm(tmp_path):
+def test_a_byte_order_mark_and_carriage_returns_are_ignored(tmp_path):
     path = tmp_path / "SST-2/train.tsv"
     path.parent.mkdir(parents=True)
     path.write_bytes("\ufeffsentence\tlabel\r\ngood \t1\r\nbad\t0\r\n".encode())
@@ -52,9 +52,9 @@ def test_a_mark_at_the_beginning_and_carriage_returns_do_no_harm(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
-        (None, "lacks a file"),
+        (None, "cannot read a file"),
         (b"", "is empty"),
         (b"sentence\n", "has no labels"),
         (b"what\tlabel\nx\t1\n", "lacks columns"),
@@ -63,17 +63,17 @@ def test_a_mark_at_the_beginning_and_carriage_returns_do_no_harm(tmp_path):
         (b"sentence\tlabel\na\t1\nb\t7\n", "does not look like"),
     ],
 )
-def test_a_bad_file_is_named(content, says, tmp_path):
+def test_the_error_for_an_invalid_file_names_it(content, message, tmp_path):
     (tmp_path / "SST-2").mkdir()
     if content is not None:
         (tmp_path / "SST-2/train.tsv").write_bytes(content)
-    with pytest.raises(UserError, match=says) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         read_split(tmp_path, TASKS["sst2"], "train")
     assert "train.tsv" in str(caught.value)
 
 
-def test_no_folder_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="no GLUE folder"):
+def test_a_missing_folder_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"GLUE folder .*nothing does not exist"):
         check_folder(tmp_path / "nothing")
 
 
@@ -87,7 +87,7 @@ def test_scores_outside_their_range_are_malformed(tmp_path):
 
 @pytest.fixture
 def hub(tmp_path):
-    """A copy of the Hub's data set, whose numbers of classes are in another order."""
+    """A copy of the Hub's dataset, whose class indices have another order."""
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as parquet
 
@@ -108,7 +108,7 @@ def hub(tmp_path):
     return tmp_path
 
 
-def test_the_hubs_copy_gives_the_same_numbers(hub):
+def test_the_hubs_copy_gives_the_same_class_indices(hub):
     mnli = TASKS["mnli"]
     train = read_split(hub, mnli, "train")
     assert [mnli.labels[int(n)] for n in train.labels] == ["entailment", "neutral", "contradiction"]
@@ -121,7 +121,7 @@ def test_the_hubs_copy_gives_the_same_numbers(hub):
     assert not has_split(hub, mnli, "dev_mismatched")
 
 
-def test_a_fingerprint_follows_the_files(glue_folder, tmp_path):
+def test_the_fingerprint_depends_on_the_files(glue_folder, tmp_path):
     import shutil
 
     copy = shutil.copytree(glue_folder, tmp_path / "copy")

@@ -1,7 +1,7 @@
-"""Twelve steps of the official fine-tuning, through our own head, update, optimizer and rates.
+"""Twelve steps of the official fine-tuning, reproduced with our head, optimizer and schedule.
 
-The word table's gradient is summed by row before the norm is taken, as autograd does it. As for
-pre-training, the tolerances are those that see every slip in the table of SLIPS; and every CPU
+The gradient of the word embeddings is summed by row before the norm is taken, as autograd does. As
+in pre-training, the tolerances are tight enough to detect every deviation in SLIPS, and every CPU
 meets them, whatever vector instructions its kernels use.
 """
 
@@ -27,7 +27,7 @@ FACTS = json.loads((GOLDEN / "finetune_cls.json").read_text())
 ARRAYS = dict(np.load(GOLDEN / "finetune_cls.npz"))
 CONFIG, STEPS = FACTS["config"], FACTS["config"]["num_train_steps"]
 # Kernels of different instruction sets round differently. The summed loss has gradients of norm 100
-# to 500, so a change δ of the weights moves it by up to norm · |δ|: its gap is divided by the norm,
+# to 500, so a change δ of the weights changes it by up to norm · |δ|. Its gap is divided by the norm,
 # which gives the length of the δ that explains it. Rounding the weights (norm 34.6) to float32 is a
 # δ of up to 2e-6; half of that is allowed. Largest gaps of AVX512, AVX2 and SSE kernels, micro-
 # batches of 8, 4, 2 and 1: loss 1.6e-7, norm 9.5e-6, logits 1.2e-5, weights 3.6e-7.
@@ -44,24 +44,24 @@ PREFIX = "discriminator.electra."
 
 
 def classifier(**options: Any) -> Classifier:
-    """The official model with its start weights."""
+    """Return the official model with its initial weights."""
     sizes = {**FACTS["model"], "embedding_size": FACTS["embedding_size"]}
     fields = {"hidden_act": "gelu", **options.pop("fields", {})}
-    body = ElectraModel(ElectraConfig(**sizes | fields))
+    backbone = ElectraModel(ElectraConfig(**sizes | fields))
     options = {"kind": "classes", "reduction": "sum", "dropout": 0.0} | options
-    model = Classifier(body, FACTS["n_outputs"], **options).train()
+    model = Classifier(backbone, FACTS["n_outputs"], **options).train()
     parameters = dict(model.named_parameters())
-    found = dict(snapshot(0))
-    assert found.keys() == parameters.keys()
+    initial = dict(snapshot(0))
+    assert initial.keys() == parameters.keys()
     with torch.no_grad():
-        for name, tensor in found.items():
+        for name, tensor in initial.items():
             parameters[name].copy_(tensor)
     return model
 
 
 def snapshot(updates: int):
-    """The official weights after some updates, under our names."""
-    updates = 0 if updates == 1 else updates  # the first update has rate 0
+    """Yield the official weights after some steps, under our names."""
+    updates = 0 if updates == 1 else updates  # the first step has learning rate 0
     for variable in FACTS["variables"]:
         tensor = torch.from_numpy(ARRAYS[f"weights{updates}/{variable['name']}"])
         yield our_name(variable), tensor.T if variable["transpose"] else tensor
@@ -96,7 +96,7 @@ def trajectory(
     split: int = 8,
     ahead: int = 0,
 ) -> dict[str, float]:
-    """Run all steps; returns the largest gap of each kind."""
+    """Run all steps; returns the largest deviation of each kind."""
     lr, wd = CONFIG["learning_rate"], CONFIG["weight_decay_rate"]
     made = groups(parameter_groups(model, lr, wd, layer_scale(model, decay, kind)))
     adam = optimizer(made, lr=lr)
@@ -106,10 +106,10 @@ def trajectory(
     model.classifier.register_forward_hook(lambda m, a, output: logits.append(output.detach()))
     for step in range(STEPS):
         logits.clear()
-        whole = batches(step)
-        parts = [Labelled(*(t[i : i + split] for t in whole)) for i in range(0, 8, split)]
+        full = batches(step)
+        parts = [Labelled(*(t[i : i + split] for t in full)) for i in range(0, 8, split)]
         now = lr * factor(rate, step + ahead, STEPS, warmup)
-        done = update(model, adam, parts, examples_of(whole), now, clip)
+        done = update(model, adam, parts, examples_of(full), now, clip)
         real = torch.from_numpy(ARRAYS["example_weight"][step] > 0)
         wanted = torch.from_numpy(ARRAYS["outputs"][step])
         found = {
@@ -130,7 +130,7 @@ def trajectory(
 
 
 def rate_gap(adam: torch.optim.Optimizer, step: int) -> float:
-    """The largest relative gap between a parameter's rate and the official one of its group."""
+    """Return the largest relative gap between learning rates and those of the official groups."""
     official = dict(zip(FACTS["lr_groups"], ARRAYS["lr_groups"][step].tolist(), strict=True))
     gaps = []
     for group in adam.param_groups:
@@ -140,8 +140,8 @@ def rate_gap(adam: torch.optim.Optimizer, step: int) -> float:
     return max(gaps)
 
 
-def test_groups_are_the_official_ones():
-    """Every parameter once, with its official power of the decay, and decayed or not as there."""
+def test_parameter_groups_are_the_official_ones():
+    """Every parameter occurs once, with its official layer decay and weight decay."""
     model = classifier()
     groups = parameter_groups(model, 1.0, 0.01, layer_scale(model, 0.8, "official"))
     ours = {n: (g["scale"], g["weight_decay"] > 0) for g in groups for n in g["names"]}
@@ -153,7 +153,7 @@ def test_groups_are_the_official_ones():
 
 @pytest.mark.parametrize("split", [8, 2])
 def test_the_official_trajectory(split):
-    """Whole batches, and micro-batches of 2 rows, the last of which has filler rows alone."""
+    """Full batches, and micro-batches of 2 rows, the last of which has only padding rows."""
     gaps = trajectory(classifier(), split=split)
     assert all(gap <= TOLERANCES[kind] for kind, gap in gaps.items()), gaps
 
@@ -166,18 +166,18 @@ def nothing_decays(groups):
     return [{**group, "weight_decay": 0.0} for group in groups]
 
 
-def filler_counts(step):
-    found = batch(step)
-    return found._replace(weights_B=torch.ones_like(found.weights_B))
+def padding_rows_counted(step):
+    full = batch(step)
+    return full._replace(weights_B=torch.ones_like(full.weights_B))
 
 
 def no_token_types(step):
-    found = batch(step)
-    return found._replace(types_BL=torch.zeros_like(found.types_BL))
+    full = batch(step)
+    return full._replace(types_BL=torch.zeros_like(full.types_BL))
 
 
 class EpsilonInside(ElectraAdam):
-    """As some write Adam."""
+    """Adam with epsilon inside the square root, as in some implementations."""
 
     def _update(self, params, group):
         for param, mean, square in zip(params, *self._moments(params, group), strict=True):
@@ -195,25 +195,25 @@ SLIPS = {
     "tanh GELU": {"fields": {"hidden_act": "gelu_pytorch_tanh"}},
     "LayerNorm ε 1e-5": {"fields": {"layer_norm_eps": 1e-5}},
     "exponents as intended": {"kind": "intended"},
-    "one rate for all layers": {"decay": 1.0},
-    "warm-up of whole steps": {"warmup": 1.0},
+    "one learning rate for all layers": {"decay": 1.0},
+    "warm-up of integer steps": {"warmup": 1.0},
     "warm-up, then linear decay": {"rate": "linear"},
     "no clipping": {"clip": 0.0},
     "bias correction": {"optimizer": partial(torch.optim.AdamW, eps=1e-6)},
     "ε 1e-8": {"optimizer": partial(ElectraAdam, eps=1e-8)},
-    "ε inside the root": {"optimizer": EpsilonInside},
-    "rate of the next step": {"ahead": 1},
-    "last layer at the head's rate": {"groups": last_layer_as_the_head},
-    "decay on everything": {"groups": everything_decays},
-    "no decay": {"groups": nothing_decays},
-    "filler rows counted": {"batches": filler_counts},
+    "ε inside the square root": {"optimizer": EpsilonInside},
+    "learning rate of the next step": {"ahead": 1},
+    "last layer at the head's learning rate": {"groups": last_layer_as_the_head},
+    "weight decay on everything": {"groups": everything_decays},
+    "no weight decay": {"groups": nothing_decays},
+    "padding rows counted": {"batches": padding_rows_counted},
     "no token types": {"batches": no_token_types},
 }
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_each_slip_is_seen(slip):
-    """A check of the check: what others do otherwise fails the test above."""
+def test_each_deviation_is_detected(slip):
+    """Check the check: common deviations from the official code fail the test above."""
     options = dict(SLIPS[slip])
     own = {n: options.pop(n) for n in ("reduction", "dropout", "fields") if n in options}
     gaps = trajectory(classifier(**own), **options)

@@ -1,4 +1,4 @@
-"""The head on an encoder: sizes, starting weights, losses, and every architecture."""
+"""Heads: sizes, initial weights, losses, and every architecture."""
 
 import json
 from pathlib import Path
@@ -19,15 +19,15 @@ from electrify.training.optim import ElectraAdam, parameter_groups
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
 
 
-def body(architecture: str = "electra") -> Any:
+def backbone(architecture: str = "electra") -> Any:
     return build_pair(tiny_recipe(architecture), VOCABULARY).discriminator.base_model
 
 
 def labelled(rows: int = 6, classes: int = 3) -> Labelled:
-    """Rows of different lengths, the last of them filler."""
+    """Return rows of different lengths, the last of which is padding."""
     inputs = tiny_inputs(rows, padding=9)
-    draw = torch.Generator().manual_seed(1)
-    labels = torch.randint(0, classes, (rows,), generator=draw)
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(0, classes, (rows,), generator=generator)
     weights = torch.ones(rows)
     weights[-1] = 0
     return Labelled(inputs.ids_BL, inputs.attention_BL, inputs.types_BL, labels, weights)
@@ -47,7 +47,7 @@ def test_the_official_size_of_a_small_classifier():
 
 
 @pytest.mark.parametrize("outputs", [2, 3])
-def test_the_head_starts_glorot_uniform(outputs):
+def test_the_head_is_initialized_glorot_uniform(outputs):
     bound = GOLDEN["glorot_uniform_bound"][f"classifier_256x{outputs}"]
     small = ElectraModel(ElectraConfig(num_hidden_layers=1, vocab_size=10))
     heads = [Classifier(small, outputs, "classes", "sum", seed=seed).classifier for seed in (0, 0, 1)]  # fmt: skip
@@ -59,27 +59,27 @@ def test_the_head_starts_glorot_uniform(outputs):
     assert not torch.equal(weight, heads[2].weight)
 
 
-def test_the_sum_of_32_undecided_rows_is_the_official_one():
-    """32 · ln 2 = 22.18, which the logs of the official code start with; the mean is ln 2."""
+def test_the_initial_loss_of_32_rows_is_the_official_one():
+    """Logs of the official code start at 32 · ln 2 = 22.18; the mean is ln 2."""
     batch = labelled(32, classes=2)._replace(weights_B=torch.ones(32))
     for reduction, wanted in (("sum", 22.18), ("mean", 0.693)):
-        model = Classifier(body(), 2, "classes", reduction).eval()
+        model = Classifier(backbone(), 2, "classes", reduction).eval()
         torch.nn.init.zeros_(model.classifier.weight)
         loss, sums = model(batch, examples_of(batch))
         assert loss.item() == pytest.approx(wanted, abs=0.005)
         assert sums["examples"] == 32
 
 
-def test_losses_are_the_plain_ones_and_filler_is_in_none():
+def test_losses_are_those_of_torch_and_exclude_padding_rows():
     batch = labelled()
-    model = Classifier(body(), 3, "classes", "mean").eval()
+    model = Classifier(backbone(), 3, "classes", "mean").eval()
     loss, sums = model(batch, examples_of(batch))
     logits = model.logits(batch)[:-1]
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits, batch.labels_B[:-1]))
     assert sums["examples"] == 5
     assert sums["correct"] == (logits.argmax(-1) == batch.labels_B[:-1]).sum()
     batch = scored()
-    model = Classifier(body(), 1, "score", "mean").eval()
+    model = Classifier(backbone(), 1, "score", "mean").eval()
     loss, sums = model(batch, examples_of(batch))
     wanted = torch.nn.functional.mse_loss(model.logits(batch)[:-1, 0], batch.labels_B[:-1])
     torch.testing.assert_close(loss, wanted)
@@ -89,14 +89,14 @@ def test_losses_are_the_plain_ones_and_filler_is_in_none():
 @pytest.mark.parametrize("kind", ["classes", "score"])
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_micro_batches_add_up(kind, reduction):
-    """1 × 6 rows and 3 × 2 rows, the last part half filler: the same loss, norm and weights."""
+    """1 × 6 rows and 3 × 2 rows, the last half padding, give the same loss, norm and weights."""
     found = []
-    whole = labelled() if kind == "classes" else scored()
+    full = labelled() if kind == "classes" else scored()
     for size in (6, 2):
-        model = Classifier(body(), 3 if kind == "classes" else 1, kind, reduction).eval()
+        model = Classifier(backbone(), 3 if kind == "classes" else 1, kind, reduction).eval()
         adam = ElectraAdam(parameter_groups(model, 1e-3, 0.01))
-        parts = [Labelled(*(t[i : i + size] for t in whole)) for i in range(0, 6, size)]
-        done = update(model, adam, parts, examples_of(whole), 1e-3, 1.0)
+        parts = [Labelled(*(t[i : i + size] for t in full)) for i in range(0, 6, size)]
+        done = update(model, adam, parts, examples_of(full), 1e-3, 1.0)
         assert done.sums["loss"].item() == pytest.approx(done.loss, rel=1e-6)
         found.append((done, [p.detach().clone() for p in model.parameters()]))
     (a, weights_a), (b, weights_b) = found
@@ -106,20 +106,20 @@ def test_micro_batches_add_up(kind, reduction):
     torch.testing.assert_close(weights_a, weights_b, rtol=0, atol=2e-6)
 
 
-def test_dropout_is_on_the_vector_and_in_training_alone():
+def test_dropout_is_on_the_cls_vector_and_only_in_training():
     batch = labelled()
-    model = Classifier(body(), 3, "classes", "sum", dropout=0.5)  # the tiny body has none
+    model = Classifier(backbone(), 3, "classes", "sum", dropout=0.5)  # the tiny backbone has none
     assert torch.equal(model.eval().logits(batch), model.logits(batch))
     assert not torch.equal(model.train().logits(batch), model.logits(batch))
     zeros = (model.dropout(torch.ones(1000)) == 0).float().mean().item()
     assert zeros == pytest.approx(0.5, abs=0.06)
-    assert Classifier(body(), 3, "classes", "sum").dropout.p == 0.1  # google-research/electra
+    assert Classifier(backbone(), 3, "classes", "sum").dropout.p == 0.1  # google-research/electra
 
 
 @pytest.mark.parametrize("architecture", EACH)
-def test_every_architecture_can_be_a_body(architecture):
-    """It learns, and layer-wise rates reach every part of it."""
-    model = Classifier(body(architecture), 3, "classes", "sum", dropout=0.0).train()
+def test_every_architecture_can_be_a_backbone(architecture):
+    """It learns, and layer-wise learning rates cover every part of it."""
+    model = Classifier(backbone(architecture), 3, "classes", "sum", dropout=0.0).train()
     batch = labelled()
     model(batch, examples_of(batch))[0].backward()
     assert model.classifier.weight.grad.abs().sum() > 0

@@ -1,4 +1,4 @@
-"""The metrics equal scikit-learn's and SciPy's, on random and on odd cases."""
+"""The metrics equal those of scikit-learn and SciPy, in random cases and edge cases."""
 
 import math
 import warnings
@@ -22,35 +22,35 @@ REFERENCES = {
 }
 
 
-def classes(draw: np.random.Generator, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Skewed labels, and predictions that agree with some of them; at times one class alone."""
-    size, kinds = draw.integers(1, 60), draw.integers(1, most + 1)
-    true = draw.choice(kinds, size=size, p=draw.dirichlet(np.ones(kinds)))
-    found = np.where(draw.random(size) < draw.random(), true, draw.integers(kinds, size=size))
+def classes(rng: np.random.Generator, max_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return skewed labels and predictions that partly agree; sometimes only one class."""
+    size, kinds = rng.integers(1, 60), rng.integers(1, max_classes + 1)
+    true = rng.choice(kinds, size=size, p=rng.dirichlet(np.ones(kinds)))
+    found = np.where(rng.random(size) < rng.random(), true, rng.integers(kinds, size=size))
     return found, true
 
 
-def numbers(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Scores with and without ties, on scales from tiny to huge; at times constant."""
-    size = draw.integers(2, 60)
-    true = draw.random(size) * 5
-    found = true * draw.normal() + draw.normal(size=size)
-    if draw.random() < 0.4:
+def numbers(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores with and without ties, from tiny to huge; sometimes constant."""
+    size = rng.integers(2, 60)
+    true = rng.random(size) * 5
+    found = true * rng.normal() + rng.normal(size=size)
+    if rng.random() < 0.4:
         true, found = np.round(true), np.round(found)
-    if draw.random() < 0.05:
+    if rng.random() < 0.05:
         found = np.full(size, 0.1)
-    return found * 10.0 ** draw.integers(-12, 13), true
+    return found * 10.0 ** rng.integers(-12, 13), true
 
 
 @pytest.mark.parametrize("name", metrics.METRICS)
-def test_a_metric_equals_that_of_the_libraries(name):
-    draw = np.random.default_rng(3)
+def test_each_metric_equals_its_reference(name):
+    rng = np.random.default_rng(3)
     constant = 0
     for _ in range(CASES):
         found, true = (
-            numbers(draw)
+            numbers(rng)
             if name in ("pearson", "spearman")
-            else classes(draw, 4 if name in ("mcc", "accuracy") else 2)
+            else classes(rng, 4 if name in ("mcc", "accuracy") else 2)
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -58,10 +58,10 @@ def test_a_metric_equals_that_of_the_libraries(name):
         got = metrics.METRICS[name](found, true)
         constant += len(set(found)) == 1 or len(set(true)) == 1
         assert got == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True), (found, true)
-    assert constant > 10  # the odd cases are among them
+    assert constant > 10  # edge cases are included
 
 
-def test_metrics_that_have_no_value():
+def test_undefined_metrics():
     ones, mixed = np.ones(4, dtype=int), np.array([0, 1, 1, 0])
     assert metrics.mcc(ones, mixed) == 0 == metrics.mcc(mixed, ones)
     assert metrics.f1(np.zeros(4), np.zeros(4)) == 0
@@ -73,14 +73,14 @@ def test_metrics_that_have_no_value():
 
 
 def test_counts_as_large_as_qqp_do_not_overflow():
-    draw = np.random.default_rng(0)
-    true, found = draw.integers(2, size=(2, 390_965))
+    rng = np.random.default_rng(0)
+    true, found = rng.integers(2, size=(2, 390_965))
     assert metrics.mcc(found, true) == pytest.approx(
         sklearn_metrics.matthews_corrcoef(true, found), abs=1e-12
     )
 
 
-def test_a_task_gets_its_own_metrics_in_their_order():
+def test_a_task_gets_its_metrics_in_order():
     assert list(
         metrics.scores("STS-B", TASKS["stsb"].metrics, [0.1, 0.2, 0.4], [1.0, 2.0, 3.0])
     ) == [

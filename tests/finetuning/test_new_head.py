@@ -1,4 +1,4 @@
-"""A fine-tuning head is drawn by the seed, whatever head the pre-trained model has."""
+"""Fine-tuning heads are initialized from the seed, whatever head the pre-trained model has."""
 
 import shutil
 from functools import cache
@@ -30,7 +30,7 @@ from electrify.models.export import own_tensors
 from electrify.models.pair import build_pair
 
 MARK = 7.0
-"""The value of every weight of the exported head, which no draw gives."""
+"""The value of every weight of the exported head, which initialization never gives."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def opened(kind, folder, seed, labels, **how):
     return new_network(kind, folder, num_labels=labels, **how)
 
 
-def check_drawn(kind, folder, exported, labels):
+def check_initialized(kind, folder, exported, labels):
     first, again, other = (opened(kind, folder, seed, labels).state_dict() for seed in (1, 1, 2))
     prefix = f"{opened(kind, folder, 1, labels).base_model_prefix}."
     heads = [name for name in first if not name.startswith(prefix)]
@@ -71,23 +71,23 @@ def check_drawn(kind, folder, exported, labels):
 
 
 @pytest.mark.parametrize("architecture", each([name for name in WORKING if name in CLASSIFYING]))
-def test_a_classifier_is_drawn_by_the_seed(architecture, marked):
+def test_a_classifier_is_initialized_from_the_seed(architecture, marked):
     folder, exported = marked(architecture)
     for labels in (1, 2, 3):
-        check_drawn(AutoModelForSequenceClassification, folder, exported, labels)
+        check_initialized(AutoModelForSequenceClassification, folder, exported, labels)
 
 
 @pytest.mark.parametrize("architecture", each(WORKING))
-def test_a_tagger_is_drawn_by_the_seed(architecture, marked):
-    check_drawn(AutoModelForTokenClassification, *marked(architecture), labels=2)
+def test_a_tagger_is_initialized_from_the_seed(architecture, marked):
+    check_initialized(AutoModelForTokenClassification, *marked(architecture), labels=2)
 
 
 @pytest.mark.parametrize("architecture", each([name for name in WORKING if name in ANSWERING]))
-def test_a_head_for_answers_is_drawn_by_the_seed(architecture, marked):
-    check_drawn(AutoModelForQuestionAnswering, *marked(architecture), labels=2)
+def test_a_question_answering_head_is_initialized_from_the_seed(architecture, marked):
+    check_initialized(AutoModelForQuestionAnswering, *marked(architecture), labels=2)
 
 
-def test_a_pooler_is_drawn_where_there_is_none_and_loaded_where_there_is_one(marked, tmp_path):
+def test_a_pooler_is_loaded_if_there_is_one_and_initialized_otherwise(marked, tmp_path):
     folder, _ = marked("bert")
     first, other = (opened(AutoModelForSequenceClassification, folder, seed, 2) for seed in (1, 2))
     assert not torch.equal(first.bert.pooler.dense.weight, other.bert.pooler.dense.weight)
@@ -97,14 +97,14 @@ def test_a_pooler_is_drawn_where_there_is_none_and_loaded_where_there_is_one(mar
     assert not torch.equal(first.classifier.weight, again.classifier.weight)
 
 
-def test_a_head_is_kept_only_by_name(marked):
+def test_a_pretrained_head_is_kept_on_request(marked):
     folder, _ = marked("modernbert")
     kept = opened(AutoModelForSequenceClassification, folder, 1, 2, init_head="pretrained")
     assert (kept.classifier.weight == MARK).all()
     assert (kept.head.dense.weight == MARK).all()
 
 
-def test_a_finished_model_keeps_its_head_and_must_have_one(marked):
+def test_a_finetuned_model_keeps_its_head_and_must_have_one(marked):
     folder, _ = marked("bert")
     assert (load_network(AutoModelForTokenClassification, folder).classifier.weight == MARK).all()
     with pytest.raises(UserError, match="lacks weights of its BertForQuestionAnswering"):
@@ -112,19 +112,19 @@ def test_a_finished_model_keeps_its_head_and_must_have_one(marked):
 
 
 def test_a_network_without_a_base_model_inside_is_refused(marked):
-    """Every weight would start with the empty prefix, so that no head would be drawn."""
+    """Every name would start with the empty prefix, so that no head would be initialized."""
     folder, _ = marked("bert")
-    with pytest.raises(UserError, match="head of BertModel cannot be told from its encoder"):
+    with pytest.raises(UserError, match="cannot tell the head of BertModel from its encoder"):
         new_network(AutoModel, folder)
     assert new_network(AutoModel, folder, init_head="pretrained").config.model_type == "bert"
 
 
-# ---- what the commands train
+# ---- the models that the commands train
 
 
 @pytest.fixture(scope="module")
 def discriminator(marked, encoder_folder, tmp_path_factory):
-    """A marked ModernBERT: its head fits two classes, two tags, and starts and ends of answers."""
+    """A marked ModernBERT, whose head has the shape for two classes, two tags and answer spans."""
     folder = tmp_path_factory.mktemp("marked") / "discriminator"
     shutil.copytree(encoder_folder, folder)  # for the tokenizer
     shutil.copytree(marked("modernbert")[0], folder, dirs_exist_ok=True)
@@ -133,7 +133,7 @@ def discriminator(marked, encoder_folder, tmp_path_factory):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Return a function that runs a command and gives the tensors of each model `fit` gets."""
+    """Return a function that runs a command and returns the tensors of each model it trains."""
 
     def trained(*command):
         found = []
@@ -163,7 +163,7 @@ def check_heads(seeds, exported, kept=False):
 
 
 @pytest.mark.parametrize("init_head", ["", "pretrained"])
-def test_glue_trains_the_head_that_was_asked_for(
+def test_glue_trains_the_requested_head(
     init_head, marked, discriminator, glue_folder, tmp_path, trained
 ):
     where = ["--data", glue_folder, "--out", tmp_path / "out", "--tasks=rte", "--seeds=2"]
@@ -175,7 +175,7 @@ def test_glue_trains_the_head_that_was_asked_for(
 
 @pytest.mark.parametrize("init_head", ["", "pretrained"])
 @pytest.mark.parametrize("kind", ["classes", "tags"])
-def test_finetune_trains_the_head_that_was_asked_for(
+def test_finetune_trains_the_requested_head(
     kind, init_head, marked, discriminator, tmp_path, trained
 ):
     suffix = WRITERS[kind](tmp_path)

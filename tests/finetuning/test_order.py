@@ -1,4 +1,4 @@
-"""The order of fine-tuning: every example once an epoch, like lengths together."""
+"""The data order of fine-tuning: each example once per epoch, similar lengths together."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from electrify.finetuning.batches import Shuffled, by_length
+from electrify.finetuning.batches import Shuffled, batches_by_length
 from electrify.finetuning.glue.presets import PRESETS, plan_for
 from electrify.finetuning.glue.tasks import TASKS
 
@@ -18,7 +18,7 @@ def lengths(count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 5000])
-def test_every_example_is_seen_once_an_epoch(count):
+def test_every_example_is_seen_once_per_epoch(count):
     shuffled = Shuffled(lengths(count), 32, seed=1)
     for epoch in range(2):
         batches = [shuffled[epoch * shuffled.per_epoch + k] for k in range(shuffled.per_epoch)]
@@ -27,7 +27,7 @@ def test_every_example_is_seen_once_an_epoch(count):
         assert sum(len(b.examples) < 32 for b in batches) == bool(count % 32)
 
 
-def test_batches_are_a_function_of_seed_and_number():
+def test_batches_are_a_function_of_seed_and_index():
     one, other = Shuffled(lengths(500), 32, 1), Shuffled(lengths(500), 32, 1)
     for number in (40, 3, 17):
         assert (one[number].examples == other[number].examples).all()
@@ -35,7 +35,7 @@ def test_batches_are_a_function_of_seed_and_number():
     assert (one[0].examples != one[one.per_epoch].examples).any()
 
 
-def test_rows_are_cut_and_end_with_the_batch():
+def test_rows_are_slices_that_end_with_the_batch():
     batch = Shuffled(lengths(40), 32, 0)
     sizes = {len(batch[0].examples), len(batch[1].examples)}
     assert sizes == {32, 8}
@@ -44,7 +44,7 @@ def test_rows_are_cut_and_end_with_the_batch():
     assert len(small.rows(5, 32).examples) == 3
 
 
-def test_like_lengths_come_together_and_save_padding():
+def test_similar_lengths_are_batched_together_to_save_padding():
     sizes = np.array(lengths(5000))
     shuffled = Shuffled(sizes, 32, 0)
     padded = sum(
@@ -52,20 +52,20 @@ def test_like_lengths_come_together_and_save_padding():
     )
     assert padded < 1.05 * sizes.sum()
     firsts = [sizes[shuffled[k].examples].mean() for k in range(shuffled.per_epoch)]
-    assert abs(np.corrcoef(firsts[:-1], firsts[1:])[0, 1]) < 0.3  # but not short ones first
+    assert abs(np.corrcoef(firsts[:-1], firsts[1:])[0, 1]) < 0.3  # short batches do not come first
 
 
-def test_prediction_takes_every_example_once():
-    batches = by_length(lengths(100), 32)
+def test_prediction_batches_contain_every_example_once():
+    batches = batches_by_length(lengths(100), 32)
     assert sorted(np.concatenate(batches)) == list(range(100))
-    assert by_length([], 32) == []
+    assert batches_by_length([], 32) == []
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_steps_and_doubled_counts_are_the_official_ones(name):
     short = {"sst2": "sst", "stsb": "sts"}.get(name, name)
     if short not in GOLDEN["finetune_steps"]:
-        assert name == "wnli"  # which the official code has not
+        assert name == "wnli"  # which the official code does not have
         return
     golden, task = GOLDEN["finetune_steps"][short], TASKS[name]
     how = plan_for(PRESETS["official-code"], task, width=256)

@@ -1,4 +1,4 @@
-"""The presets, field by field, against what the sources say (fidelity sheet, fine-tuning)."""
+"""Compare the presets field by field with their sources (fidelity sheet, fine-tuning)."""
 
 from collections import namedtuple
 
@@ -42,9 +42,9 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_field_is_as_the_source_has_it(name):
+def test_every_field_is_as_in_the_source(name):
     preset, mnli, sts = PRESETS[name], TASKS["mnli"], TASKS["stsb"]
-    rates, decay, layers, loss, head, scale, doubled, optimizer, schedule, *of_runs = EXPECTED[name]
+    rates, decay, layers, loss, head, scale, doubled, optimizer, schedule, *runs = EXPECTED[name]
     plans = [plan_for(preset, mnli, width) for width in (SMALL, BASE, LARGE)]
     assert tuple(one.fit.lr for one in plans) == rates
     flat = name == "seed-003"
@@ -59,20 +59,20 @@ def test_every_field_is_as_the_source_has_it(name):
     assert plan_for(preset, sts, SMALL).doubled == doubled
     assert plan_for(preset, TASKS["mrpc"], SMALL).doubled == doubled
     assert plan_for(preset, TASKS["qqp"], SMALL).doubled is False
-    assert [preset.seeds, preset.aggregate] == of_runs
+    assert [preset.seeds, preset.aggregate] == runs
     epochs = {task.name: plan_for(preset, task, SMALL).fit.epochs for task in TASKS.values()}
     assert {name for name, count in epochs.items() if count == 10} == {"rte", "stsb"}
     assert set(epochs.values()) == {3, 10}
     assert preset.chains == ({"rte": "mnli", "stsb": "mnli"} if flat else {})
 
 
-def test_changes_are_taken_over():
-    how = plan_for(PRESETS["paper"], TASKS["cola"], SMALL, 64, {"lr": 1e-3, "epochs": 2.0}, "own")
-    assert (how.fit.lr, how.fit.epochs, how.length, how.head) == (1e-3, 2.0, 64, "own")
+def test_options_override_the_preset():
+    plan = plan_for(PRESETS["paper"], TASKS["cola"], SMALL, 64, {"lr": 1e-3, "epochs": 2.0}, "own")
+    assert (plan.fit.lr, plan.fit.epochs, plan.length, plan.head) == (1e-3, 2.0, 64, "own")
 
 
 class Recorder(torch.nn.Module):
-    """A model of one layer that keeps what the loop does with it."""
+    """A model with one linear layer."""
 
     base_model_prefix = "body"
 
@@ -86,8 +86,8 @@ class Recorder(torch.nn.Module):
         return loss, {"loss": loss.detach()}
 
 
-def test_the_rate_of_a_fit_is_the_official_one_with_a_float_warm_up(monkeypatch):
-    """CoLA: 804 steps, warm-up 80.4; step 80 has 8.960e-5 and step 81 8.9925e-5 (golden)."""
+def test_the_learning_rate_is_the_official_one_with_fractional_warm_up(monkeypatch):
+    """CoLA: 804 steps, 80.4 of warm-up; golden rates are 8.960e-5 at step 80, 8.9925e-5 at 81."""
     batch = namedtuple("Batch", "numbers_B2")
     seen = {}
 
@@ -114,16 +114,16 @@ def test_the_rate_of_a_fit_is_the_official_one_with_a_float_warm_up(monkeypatch)
 
 
 class Undefined(Recorder):
-    """A model whose loss is not a number."""
+    """A model whose loss is NaN."""
 
     def forward(self, batch, totals):
         loss, _ = super().forward(batch, totals)
         return loss * float("nan"), {"loss": loss.detach() * float("nan")}
 
 
-def test_without_a_folder_there_is_no_checkpoint_to_go_back_to(monkeypatch):
-    """Not even one that somebody else left in the working directory."""
-    monkeypatch.setattr(loop, "restore", lambda *what: pytest.fail("looked for a checkpoint"))
+def test_without_a_folder_no_checkpoint_is_restored(monkeypatch):
+    """Not even one in the working directory."""
+    monkeypatch.setattr(loop, "restore", lambda *arguments: pytest.fail("looked for a checkpoint"))
     batch = namedtuple("Batch", "numbers_B2")
     with pytest.raises(GuardError):
         fit(
@@ -136,18 +136,25 @@ def test_without_a_folder_there_is_no_checkpoint_to_go_back_to(monkeypatch):
         )
 
 
-def test_a_precision_that_the_machine_emulates_is_named_once(monkeypatch, capsys):
+def test_the_warning_about_emulated_precision_is_printed_once(monkeypatch, capsys):
     speeds = {"float32": 1e11, "bf16": 2e9}
-    monkeypatch.setattr(precision, "matmul_speed", lambda name, *what: speeds[name])
-    monkeypatch.setattr(fitting, "train", lambda *what: 1 / 0)
-    for asked in ("float32", "bf16", "bf16"):
+    monkeypatch.setattr(precision, "matmul_speed", lambda name, *arguments: speeds[name])
+    monkeypatch.setattr(fitting, "train", lambda *arguments: 1 / 0)
+    for precision_name in ("float32", "bf16", "bf16"):
         with pytest.raises(ZeroDivisionError):
-            fit(Recorder(), [1], lambda numbers: None, Fit(precision=asked), seed=0, device="cpu")
+            fit(
+                Recorder(),
+                [1],
+                lambda numbers: None,
+                Fit(precision=precision_name),
+                seed=0,
+                device="cpu",
+            )
     assert capsys.readouterr().err.count("bfloat16 matmuls run 50 times slower") == 1
 
 
 @pytest.mark.parametrize("kind", ["classes", "tags"])
-def test_layer_wise_rates_find_the_body_inside_a_head_of_transformers(kind):
+def test_layer_wise_rates_find_the_encoder_inside_a_transformers_network(kind):
     config = BertConfig(
         vocab_size=10,
         hidden_size=8,
@@ -160,13 +167,13 @@ def test_layer_wise_rates_find_the_body_inside_a_head_of_transformers(kind):
     else:
         model = Tagger(BertForTokenClassification(config))
     scale = layer_scale(model, 0.5, "intended")
-    found = {name: scale(name) for name, _ in model.named_parameters()}
-    for name, share in found.items():
+    scales = {name: scale(name) for name, _ in model.named_parameters()}
+    for name, factor in scales.items():
         if "embeddings" in name:
-            assert share == 0.5**3, name
+            assert factor == 0.5**3, name
         elif "layer.0." in name:
-            assert share == 0.5**2, name
+            assert factor == 0.5**2, name
         elif "layer.1." in name:
-            assert share == 0.5**1, name
+            assert factor == 0.5**1, name
         elif "classifier" in name:
-            assert share == 1, name
+            assert factor == 1, name

@@ -1,4 +1,4 @@
-"""`electrify probe`: scores along the checkpoints of a run."""
+"""`electrify probe`: scores of the checkpoints of a run."""
 
 import csv
 import subprocess
@@ -24,7 +24,7 @@ def run(shards, tmp_path_factory):
     return folder / "run"
 
 
-def test_every_checkpoint_that_is_kept_gets_its_scores(run, glue_folder, tmp_path, capsys):
+def test_every_kept_checkpoint_gets_scores(run, glue_folder, tmp_path, capsys):
     chosen = Probe(
         run=run,
         data=glue_folder,
@@ -36,14 +36,13 @@ def test_every_checkpoint_that_is_kept_gets_its_scores(run, glue_folder, tmp_pat
         length=32,
     )
     probe(chosen)
-    said = capsys.readouterr().out
-    assert "CoLA mcc" in said
+    assert "CoLA mcc" in capsys.readouterr().out
     with (tmp_path / "probe/curve.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["step"] for row in rows} == {"3", "6"}
     assert len(rows) == 2 * 2 * (1 + 2)  # steps × seeds × metrics
     before = (tmp_path / "probe/curve.csv").read_bytes()
-    probe(chosen)  # again: nothing is run, the same is shown
+    probe(chosen)  # a rerun trains nothing and prints the same
     assert "fine-tuning" not in capsys.readouterr().err
     assert (tmp_path / "probe/curve.csv").read_bytes() == before
 

@@ -1,4 +1,4 @@
-"""Every row of the sources' tables is there, as printed but for the errors that are corrected."""
+"""The published rows are complete and equal to the sources, except for corrected errors."""
 
 from decimal import Decimal
 
@@ -7,7 +7,7 @@ import pytest
 from electrify.finetuning.glue.published import PUBLISHED, published
 from electrify.finetuning.glue.tasks import averaged_tasks
 
-# The tables as they are printed. The model cards of lmtuners repeat those of its experiments.
+# The tables as published. The model cards of lmtuners repeat those of its experiments.
 LMTUNERS_DEV = """
 | Model                    | # Params | CoLA | SST | MRPC | STS  | QQP  | MNLI | QNLI | RTE |
 | ELECTRA-Small++          | 14M      | 57.0 | 91. | 88.0 | 87.5 | 89.0 | 81.3 | 88.4 | 66.7|
@@ -64,7 +64,7 @@ TABLES = [
     ("dev", OFFICIAL_DEV),
 ]
 SHORT = {"sst": "sst2", "sts": "stsb"}
-CORRECTED = {  # what is printed -> what it should be, and a word of the footnote
+CORRECTED = {  # published value -> correct value, and a word of the footnote
     ("ELECTRA-Small++", "dev"): ({"sst2": (91.0, 91.2)}, "91."),
     ("ELECTRA-Small++", "test"): (
         {
@@ -96,7 +96,7 @@ def task_of(column):
     return SHORT.get(name, name)
 
 
-def test_rows_are_as_printed_but_for_the_corrections():
+def test_rows_are_as_published_except_for_corrections():
     used, seen = set(), set()
     for split, table in TABLES:
         for printed in parsed(table):
@@ -115,8 +115,8 @@ def test_rows_are_as_printed_but_for_the_corrections():
                     if key[:2] == (model, split) and changes.get(task) == (float(cell), score)
                 ]
                 used.add(key)
-    assert used == set(CORRECTED)  # each error is in a table, and is corrected
-    assert seen == {(row.model, row.split) for row in PUBLISHED}  # and no row is from nowhere
+    assert used == set(CORRECTED)  # each correction is of an error in a table
+    assert seen == {(row.model, row.split) for row in PUBLISHED}  # every row has a source
 
 
 def test_corrections_have_footnotes():
@@ -124,7 +124,7 @@ def test_corrections_have_footnotes():
         assert any(word in note.text for note in row_of(model, split).notes)
 
 
-def test_sizes_are_as_printed():
+def test_sizes_are_as_published():
     for split, table in TABLES:
         for printed in parsed(table):
             size = printed.get("# Params") or printed.get("# params")
@@ -133,7 +133,7 @@ def test_sizes_are_as_printed():
                 assert row_of(model, split).parameters == size
 
 
-def test_printed_averages_follow_from_the_rows():
+def test_published_averages_follow_from_the_rows():
     checked = 0
     for split, table in (("dev", PYTORCH_DEV), ("test", PYTORCH_TEST)):
         for printed in parsed(table):
@@ -162,7 +162,7 @@ def test_a_row_without_all_tasks_has_no_average():
     assert "cola" not in row_of("DistilBERT", "dev").scores
 
 
-def test_splits_are_apart_and_every_row_says_where_it_is_from():
+def test_splits_are_separate_and_every_row_has_a_source():
     assert {row.split for row in published("dev")} == {"dev"}
     assert len(published("dev")) + len(published("test")) == len(PUBLISHED)
     assert all(row.source and row.aggregate for row in PUBLISHED)

@@ -1,4 +1,4 @@
-"""What is written comes back; what is damaged is said to be."""
+"""Results survive a round trip, and damaged ones are detected."""
 
 import json
 import math
@@ -14,13 +14,13 @@ RESULT = Result("stsb", 3, "paper", {"dev": {"spearman": 0.8, "pearson": math.na
 
 
 def written(folder, result):
-    place = folder / "jobs" / f"{result.task}-{result.seed}"
-    place.mkdir(parents=True)
-    write_result(place, result, {"lr": 1e-4})
-    return place / "result.json"
+    job = folder / "jobs" / f"{result.task}-{result.seed}"
+    job.mkdir(parents=True)
+    write_result(job, result, {"lr": 1e-4})
+    return job / "result.json"
 
 
-def test_a_result_comes_back_and_its_file_is_plain_json(tmp_path):
+def test_a_result_is_read_back_from_plain_json(tmp_path):
     path = written(tmp_path, RESULT)
 
     def no_constant(name):
@@ -33,7 +33,7 @@ def test_a_result_comes_back_and_its_file_is_plain_json(tmp_path):
     assert math.isnan(again.scores["dev"]["pearson"])
 
 
-def test_results_are_in_order_and_unfinished_jobs_are_not_among_them(tmp_path):
+def test_results_are_sorted_and_exclude_unfinished_jobs(tmp_path):
     for task, seed in (("rte", 0), ("cola", 10), ("cola", 9)):
         written(tmp_path, Result(task, seed, "paper", failed="why"))
     (tmp_path / "jobs" / "mrpc-0").mkdir()
@@ -60,14 +60,14 @@ def test_results_are_in_order_and_unfinished_jobs_are_not_among_them(tmp_path):
         {"identity": []},
     ],
 )
-def test_a_damaged_result_is_told(tmp_path, change):
+def test_a_damaged_result_is_detected(tmp_path, change):
     path = written(tmp_path, RESULT)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(DamagedError, match=r"result\.json is damaged"):
         read_results(tmp_path)
 
 
-def test_half_a_result_is_told(tmp_path):
+def test_a_truncated_result_is_detected(tmp_path):
     path = written(tmp_path, RESULT)
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(DamagedError):
@@ -83,26 +83,26 @@ def halves(seed, matched, mismatched, preset):
     ("preset", "score", "best"),
     [("paper", 0.80, 0), ("seed-004", 0.80, 0), ("seed-003", 0.75, 1)],
 )
-def test_mnli_is_read_as_the_preset_reads_it(preset, score, best):
-    label = f"{preset}, epochs 1.0"  # what is changed of a preset follows its name
+def test_the_preset_defines_the_score_of_mnli(preset, score, best):
+    label = f"{preset}, epochs 1.0"  # overridden options follow the preset's name
     runs = [halves(0, 0.80, 0.70, label), halves(1, 0.79, 0.75, label)]
     assert main_score(runs[0]) == pytest.approx(score)
     assert best_jobs(runs)["mnli"].seed == best
 
 
-def test_a_run_without_a_half_that_its_preset_reads_is_never_the_best():
-    whole = halves(1, 0.5, 0.5, "seed-003")
+def test_a_run_without_a_score_that_its_preset_needs_is_never_the_best():
+    complete = halves(1, 0.5, 0.5, "seed-003")
     half = Result("mnli", 0, "seed-003", {"dev": {"accuracy": 0.9}})
     assert main_score(half) == -math.inf
-    assert best_jobs([half, whole])["mnli"] is whole
+    assert best_jobs([half, complete])["mnli"] is complete
 
 
-def test_the_weights_of_the_run_that_the_preset_calls_best_are_kept(tmp_path):
-    about = {"plan": {"starts_from": ""}}
+def test_the_weights_of_the_best_run_by_its_preset_are_kept(tmp_path):
+    identity = {"plan": {"starts_from": ""}}
     for result in (halves(0, 0.80, 0.70, "seed-003"), halves(1, 0.79, 0.75, "seed-003")):
         folder = tmp_path / "jobs" / f"mnli-{result.seed}"
         folder.mkdir(parents=True)
-        write_result(folder, result, about)
+        write_result(folder, result, identity)
         (folder / "model.safetensors").touch()
     drop_models(tmp_path, keep=set())
     assert [path.parent.name for path in tmp_path.glob("jobs/*/model.safetensors")] == ["mnli-1"]

@@ -162,7 +162,7 @@ def test_a_folder_made_with_a_kept_head_is_refused(
         squad(settings)
         return
     before = {path: path.read_bytes() for path in settings.out.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match="before heads were drawn by the seed") as error:
+    with pytest.raises(UserError, match="before heads were initialized from the seed") as error:
         squad(settings)
     assert error.value.fix == "use another --out; nothing was touched"
     assert before == {path: path.read_bytes() for path in before}

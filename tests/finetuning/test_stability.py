@@ -1,4 +1,4 @@
-"""The spread over pre-training seeds, by hand, from the function and from the command."""
+"""The spread over pre-training seeds, from the function and the command, checked by hand."""
 
 import json
 
@@ -15,7 +15,7 @@ ALL = [task.name for task in TASKS.values() if task.averaged]
 
 
 def results(tasks, *values, preset="seed-004"):
-    """A run a value, the same for all tasks; MNLI mismatched is 0.2 lower."""
+    """Return a run per value, the same for all tasks; MNLI mismatched is 0.2 lower."""
     found = []
     for task in tasks:
         for seed, value in enumerate(values):
@@ -28,10 +28,10 @@ def results(tasks, *values, preset="seed-004"):
 
 def written(folder, found, encoder="", dev="same", lr=1e-4):
     for result in found:
-        place = folder / "jobs" / f"{result.task}-{result.seed}"
-        place.mkdir(parents=True)
+        job = folder / "jobs" / f"{result.task}-{result.seed}"
+        job.mkdir(parents=True)
         identity = {"model": encoder or folder.name, "data": {"dev": dev}, "plan": {"lr": lr}}
-        write_result(place, result, identity)
+        write_result(job, result, identity)
     return str(folder)
 
 
@@ -51,49 +51,48 @@ def test_the_average_of_the_best_of_each_task_and_its_spread():
     assert found.notes == []
 
 
-def test_it_is_the_average_of_best_that_glue_shows():
+def test_it_equals_the_average_of_best_that_glue_shows():
     eight = results(ALL, 0.5, 0.9)
     found = over_models({"a": eight, "b": eight})
     assert averaged(eight, "average", "best").value == pytest.approx(0.9)
     assert found.models[0].average == pytest.approx(0.9)
-    lmtuners = results(ALL, 0.5, 0.9, preset="seed-003")  # there MNLI is the mean of both halves
+    lmtuners = results(ALL, 0.5, 0.9, preset="seed-003")  # which averages both MNLI dev sets
     assert over_models({"a": lmtuners, "b": lmtuners}).models[0].average == pytest.approx(
         (7 * 0.9 + 0.8) / 8
     )
 
 
-def test_wnli_counts_for_nothing():
+def test_wnli_is_excluded():
     without = results(["cola"], 0.5)
     found = over_models({"a": without, "b": without + results(["wnli"], 0.9)})
     assert found.average.deviation == 0
-    with pytest.raises(UserError, match="no task with a score"):
+    with pytest.raises(UserError, match="no averaged task has a score"):
         over_models({"a": results(["wnli"], 0.9), "b": results(["wnli"], 0.8)})
 
 
-def test_models_with_other_tasks_are_refused_and_the_tasks_named():
+def test_models_with_different_tasks_are_refused_and_the_tasks_listed():
     both = results(["cola", "rte"], 0.5)
     with pytest.raises(UserError, match="same tasks") as caught:
         over_models({"a": both, "b": results(["cola"], 0.5)})
-    assert caught.value.got == "b: no score of RTE"
+    assert caught.value.got == "b: no score for RTE"
     failed = Result("rte", 0, "seed-004", failed="loss is not a number")
     with pytest.raises(UserError, match="same tasks"):
         over_models({"a": both, "b": [failed, *results(["cola"], 0.5)]})
 
 
-def test_other_numbers_of_runs_are_noted():
+def test_different_numbers_of_runs_are_noted():
     found = over_models({"a": results(["cola"], 0.5, 0.6), "b": results(["cola"], 0.5)})
     (note,) = found.notes
     assert note.startswith("CoLA: different numbers of runs (a 2, b 1)")
 
 
-def test_from_the_command(tmp_path, capsys):
+def test_the_command(tmp_path, capsys):
     names = [
         written(tmp_path / f"glue-{n}", results(ALL, 0.1, best))
         for n, best in enumerate((0.8, 0.82))
     ]
     assert cli.main(["glue", "stability", *names, "--json"]) == 0
-    said = capsys.readouterr()
-    found = json.loads(said.out)
+    found = json.loads(capsys.readouterr().out)
     assert found["average"] == pytest.approx(
         {"mean": 0.81, "deviation": 0.0141421, "highest": 0.82, "lowest": 0.8}, abs=1e-6
     )
@@ -103,15 +102,15 @@ def test_from_the_command(tmp_path, capsys):
     out = " ".join(capsys.readouterr().out.split())
     line = "average of best: mean 81.00, standard deviation 1.41, highest 82.00, lowest 80.00"
     assert f"{line}, 2 models" in out
-    assert "mean 81.38, standard deviation 0.57" in out  # the published ones beside it
+    assert "mean 81.38, standard deviation 0.57" in out  # the published spread
 
 
-def test_settings_and_encoders_that_do_not_fit_are_noted(tmp_path, capsys):
+def test_different_settings_and_equal_encoders_are_noted(tmp_path, capsys):
     one = written(tmp_path / "a", results(["cola"], 0.5), encoder="x")
     two = written(tmp_path / "b", results(["cola"], 0.6), encoder="x", lr=3e-4)
     assert cli.main(["glue", "stability", one, two]) == 0
     out = capsys.readouterr().out
-    assert "hold results of the same encoder" in out
+    assert "contain results of the same encoder" in out
     assert "plan.lr: 0.0001 vs 0.0003" in out
     assert "81.38" not in out  # one task is not comparable with eight
 
@@ -123,18 +122,18 @@ def test_settings_and_encoders_that_do_not_fit_are_noted(tmp_path, capsys):
         (["a"], "two or more different folders"),
         (["a", "a"], "two or more different folders"),
         (["a", "a/../a", "b"], "two or more different folders"),
-        (["a", "nothing"], "nothing holds no results"),
+        (["a", "nothing"], "nothing contains no results"),
         (["a", "rte"], "same tasks"),
-        (["a", "other"], "other development files"),
+        (["a", "other"], "the development files are different"),
     ],
 )
-def test_bad_input_is_refused(tmp_path, capsys, monkeypatch, folders, word):
+def test_invalid_input_is_refused(tmp_path, capsys, monkeypatch, folders, word):
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "a", results(["cola"], 0.5))
     written(tmp_path / "b", results(["cola"], 0.5))
     written(tmp_path / "rte", results(["rte"], 0.5))
     written(tmp_path / "other", results(["cola"], 0.5), dev="another")
     assert cli.main(["glue", "stability", *folders]) == 2
-    said = capsys.readouterr().err
-    assert word in said
-    assert "fix:" in said
+    error = capsys.readouterr().err
+    assert word in error
+    assert "fix:" in error

@@ -1,4 +1,4 @@
-"""Files for the GLUE server: what is written is right, and what is wrong is found."""
+"""Files for the GLUE server: they are written correctly, and mistakes in them are detected."""
 
 import io
 import math
@@ -11,7 +11,7 @@ import pytest
 from electrify.errors import UserError
 from electrify.finetuning.glue import submission as submit
 
-# name: rows and answers, as the server has them
+# name: rows and allowed answers, as on the server
 WANTED = {
     "CoLA.tsv": (1063, {"0", "1"}),
     "SST-2.tsv": (1821, {"0", "1"}),
@@ -29,19 +29,19 @@ WANTED = {
 
 @pytest.fixture
 def few(monkeypatch):
-    """QQP with few rows, for speed; one test has them all."""
+    """Reduce the rows of QQP for speed; one test uses them all."""
     wanted = submit.SUBMISSION_FILES["QQP.tsv"]._replace(rows=50)
     monkeypatch.setitem(submit.SUBMISSION_FILES, "QQP.tsv", wanted)
 
 
 def predictions():
-    draw = np.random.default_rng(0)
-    found = {}
+    rng = np.random.default_rng(0)
+    predictions = {}
     for name, (task, rows) in submit.SUBMISSION_FILES.items():
         classes = len(task.labels)
-        some = draw.integers(classes, size=rows) if classes else draw.normal(2.5, 2, size=rows)
-        found[name] = some.tolist()
-    return found
+        values = rng.integers(classes, size=rows) if classes else rng.normal(2.5, 2, size=rows)
+        predictions[name] = values.tolist()
+    return predictions
 
 
 def contents(path):
@@ -71,7 +71,7 @@ def test_all_rows_of_all_files(tmp_path):
     assert submit.validate_submission(path) == []
 
 
-def test_class_numbers_become_the_words_of_the_server(tmp_path, few):
+def test_class_indices_become_the_labels_of_the_server(tmp_path, few):
     given = predictions()
     given["MNLI-m.tsv"][:3] = [0, 1, 2]
     given["RTE.tsv"][:2] = [0.0, 1.0]
@@ -87,15 +87,15 @@ def test_class_numbers_become_the_words_of_the_server(tmp_path, few):
     assert files["STS-B.tsv"].split(b"\n")[1:4] == [b"0\t0.000", b"1\t5.000", b"2\t1.235"]
 
 
-def test_the_same_predictions_make_the_same_bytes(tmp_path, few):
+def test_the_same_predictions_give_the_same_bytes(tmp_path, few):
     first = packed(tmp_path, "a.zip").read_bytes()
     assert packed(tmp_path, "b.zip").read_bytes() == first
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        for entry in archive.infolist():  # neither the clock nor the version of zlib is in them
+        for entry in archive.infolist():  # no timestamp, and nothing that depends on zlib
             assert (entry.date_time[0], entry.compress_type) == (1980, zipfile.ZIP_STORED)
 
 
-def test_wnli_without_predictions_is_the_majority_class_and_said_to_be(tmp_path, few):
+def test_wnli_without_predictions_gets_the_majority_class_and_a_note(tmp_path, few):
     given = predictions()
     del given["WNLI.tsv"]
     (note,) = submit.pack(tmp_path / "a.zip", given)
@@ -107,7 +107,7 @@ def test_wnli_without_predictions_is_the_majority_class_and_said_to_be(tmp_path,
     assert submit.validate_submission(tmp_path / "a.zip") == []
 
 
-def test_other_missing_files_are_told_and_found(tmp_path, few):
+def test_other_missing_files_are_noted_and_detected(tmp_path, few):
     given = predictions()
     del given["QQP.tsv"], given["AX.tsv"]
     notes = submit.pack(tmp_path / "a.zip", given)
@@ -129,7 +129,7 @@ def test_other_missing_files_are_told_and_found(tmp_path, few):
         ({"RTE.tsv": [math.nan] * 3000}, "RTE.tsv: row 0"),
     ],
 )
-def test_predictions_that_are_none_are_refused_and_nothing_is_written(tmp_path, few, change, word):
+def test_invalid_predictions_are_refused_and_nothing_is_written(tmp_path, few, change, word):
     with pytest.raises(UserError) as error:
         submit.pack(tmp_path / "a.zip", predictions() | change)
     assert word in str(error.value)
@@ -137,7 +137,7 @@ def test_predictions_that_are_none_are_refused_and_nothing_is_written(tmp_path, 
 
 
 def row(name, number, to):
-    """Change a row (the first is 0) of a file."""
+    """Return a function that changes a row (counted from 0) of a file."""
 
     def change(files):
         lines = files[name].split(b"\n")
@@ -148,7 +148,7 @@ def row(name, number, to):
     return change
 
 
-def whole(name, to):
+def content(name, to):
     return lambda files: files.update({name: to(files[name])})
 
 
@@ -186,41 +186,41 @@ MISTAKES = {  # a mistake, the file it is in, its line
     "small letters": (lambda f: f.update({"cola.tsv": f.pop("CoLA.tsv")}), "should be CoLA.tsv"),
     "diagnostic": (lambda f: f.update({"diagnostic.tsv": b""}), "diagnostic.tsv: extra"),
     "hidden file": (lambda f: f.update({".DS_Store": b"x"}), ".DS_Store: extra"),
-    "empty file": (whole("RTE.tsv", lambda c: b""), "RTE.tsv: line 1"),
-    "no header": (whole("RTE.tsv", lambda c: c.split(b"\n", 1)[1]), "RTE.tsv: line 1: header"),
+    "empty file": (content("RTE.tsv", lambda c: b""), "RTE.tsv: line 1"),
+    "no header": (content("RTE.tsv", lambda c: c.split(b"\n", 1)[1]), "RTE.tsv: line 1: header"),
     "other header": (
-        whole("RTE.tsv", lambda c: c.replace(b"prediction", b"label", 1)),
+        content("RTE.tsv", lambda c: c.replace(b"prediction", b"label", 1)),
         "RTE.tsv: line 1: header",
     ),
     "header in capitals": (
-        whole("QNLI.tsv", lambda c: c.replace(b"index", b"Index", 1)),
+        content("QNLI.tsv", lambda c: c.replace(b"index", b"Index", 1)),
         "QNLI.tsv: line 1: header",
     ),
-    "byte-order mark": (whole("CoLA.tsv", lambda c: b"\xef\xbb\xbf" + c), "CoLA.tsv: line 1: begins"),
-    "UTF-16": (whole("CoLA.tsv", lambda c: c.decode().encode("utf-16")), "CoLA.tsv: line 1: not UTF-8"),
+    "byte-order mark": (content("CoLA.tsv", lambda c: b"\xef\xbb\xbf" + c), "CoLA.tsv: line 1: starts"),
+    "UTF-16": (content("CoLA.tsv", lambda c: c.decode().encode("utf-16")), "CoLA.tsv: line 1: not UTF-8"),
     "bytes": (row("CoLA.tsv", 3, lambda i, a: i + b"\t\xff"), "CoLA.tsv: line 5: not UTF-8"),
     "Windows line ends": (
-        whole("MRPC.tsv", lambda c: c.replace(b"\n", b"\r\n")),
+        content("MRPC.tsv", lambda c: c.replace(b"\n", b"\r\n")),
         "MRPC.tsv: line 1: CR",
     ),
     "one carriage return": (row("MRPC.tsv", 7, lambda i, a: i + b"\t1\r"), "MRPC.tsv: line 9: CR"),
     "a row too few": (
-        whole("QQP.tsv", lambda c: c[:-1].rpartition(b"\n")[0] + b"\n"),
+        content("QQP.tsv", lambda c: c[:-1].rpartition(b"\n")[0] + b"\n"),
         "QQP.tsv: line 51: 49 rows",
     ),
-    "a row too many": (whole("QQP.tsv", lambda c: c + b"50\t1\n"), "QQP.tsv: line 52: 51 rows"),
-    "empty line at the end": (whole("QQP.tsv", lambda c: c + b"\n"), "QQP.tsv: line 52: 51 rows"),
+    "a row too many": (content("QQP.tsv", lambda c: c + b"50\t1\n"), "QQP.tsv: line 52: 51 rows"),
+    "empty line at the end": (content("QQP.tsv", lambda c: c + b"\n"), "QQP.tsv: line 52: 51 rows"),
     "empty line inside": (
-        whole("QQP.tsv", lambda c: c.replace(b"\n4\t", b"\n\n4\t")),
+        content("QQP.tsv", lambda c: c.replace(b"\n4\t", b"\n\n4\t")),
         "QQP.tsv: line 6: 1 columns",
     ),
     "matched for mismatched": (swap, "MNLI-m.tsv: line 9798: 9,847 rows"),
-    "pandas index": (whole("SST-2.tsv", pandas_index), "SST-2.tsv: line 2: 3 columns"),
-    "two rows exchanged": (whole("SST-2.tsv", reorder), "SST-2.tsv: line 6: index '5'"),
-    "index from 1": (whole("SST-2.tsv", from_one), "SST-2.tsv: line 2: index '1'"),
+    "pandas index": (content("SST-2.tsv", pandas_index), "SST-2.tsv: line 2: 3 columns"),
+    "two rows exchanged": (content("SST-2.tsv", reorder), "SST-2.tsv: line 6: index '5'"),
+    "index from 1": (content("SST-2.tsv", from_one), "SST-2.tsv: line 2: index '1'"),
     "index twice": (row("SST-2.tsv", 9, lambda i, a: b"8\t" + a), "SST-2.tsv: line 11: index '8'"),
     "index as float": (row("SST-2.tsv", 9, lambda i, a: b"9.0\t" + a), "SST-2.tsv: line 11: index"),
-    "commas": (whole("RTE.tsv", lambda c: c.replace(b"\t", b",")), "RTE.tsv: line 2: 1 columns"),
+    "commas": (content("RTE.tsv", lambda c: c.replace(b"\t", b",")), "RTE.tsv: line 2: 1 columns"),
     "spaces": (row("RTE.tsv", 0, lambda i, a: i + b" " + a), "RTE.tsv: line 2: 1 columns"),
     "trailing space": (row("RTE.tsv", 2, lambda i, a: i + b"\t" + a + b" "), "RTE.tsv: line 4"),
     "quotes": (row("RTE.tsv", 4, lambda i, a: i + b'\t"' + a + b'"'), "RTE.tsv: line 6: quotes"),
@@ -244,7 +244,7 @@ MISTAKES = {  # a mistake, the file it is in, its line
     "two decimals": (row("STS-B.tsv", 3, lambda i, a: i + b"\t2.50"), "STS-B.tsv: line 5: '2.50'"),
     "exponent": (row("STS-B.tsv", 3, lambda i, a: i + b"\t2.5e0"), "STS-B.tsv: line 5: '2.5e0'"),
     "decimal comma": (row("STS-B.tsv", 3, lambda i, a: i + b"\t2,500"), "STS-B.tsv: line 5: '2,500'"),
-    "scores from 0 to 1": (whole("STS-B.tsv", fifths), "STS-B.tsv: line 2: no score is above 1"),
+    "scores from 0 to 1": (content("STS-B.tsv", fifths), "STS-B.tsv: line 2: no score is above 1"),
 }  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def test_there_are_at_least_twenty_mistakes():
 
 @pytest.mark.parametrize("kind", ["zip", "folder"])
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_every_mistake_is_found_with_its_file_and_line(tmp_path, few, mistake, kind):
+def test_every_mistake_is_detected_with_its_file_and_line(tmp_path, few, mistake, kind):
     change, expected = MISTAKES[mistake]
     files = contents(packed(tmp_path))
     change(files)
@@ -269,7 +269,7 @@ def test_every_mistake_is_found_with_its_file_and_line(tmp_path, few, mistake, k
     faults = submit.validate_submission(path)
     assert any(expected in fault for fault in faults), faults
     others = {f.partition(":")[0] for f in faults} - {expected.partition(":")[0]}
-    near = {"SST-2.tsv", "cola.tsv", "CoLA.tsv", "MNLI-mm.tsv"}  # the other half of a mistake
+    near = {"SST-2.tsv", "cola.tsv", "CoLA.tsv", "MNLI-mm.tsv"}  # the second file of a mistake
     assert others <= near
 
 
@@ -308,10 +308,10 @@ def flipped(files):
 
 
 def huge(files):
-    """A zip that says a file has 2 GB."""
+    """Return a zip whose directory says that a file has 2 GB."""
     content = bytearray(zipped(files.items()))
-    place = content.index(b"PK\x01\x02")
-    content[place + 24 : place + 28] = struct.pack("<I", 2**31)
+    start = content.index(b"PK\x01\x02")
+    content[start + 24 : start + 28] = struct.pack("<I", 2**31)
     return bytes(content)
 
 
@@ -319,40 +319,40 @@ def huge(files):
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (twice, "RTE.tsv: twice"),
-        (nested, "submission/RTE.tsv: extra file; should be RTE.tsv, at the top"),
+        (twice, "RTE.tsv: appears twice"),
+        (nested, "submission/RTE.tsv: extra file; should be RTE.tsv at the top level"),
         (with_folder, "__MACOSX/: a folder"),
         (outside, "../RTE.tsv: extra"),
-        (cut, "bad.zip: not a whole zip"),
-        (flipped, "not a whole zip"),
+        (cut, "bad.zip: not a complete zip file"),
+        (flipped, "not a complete zip file"),
         (huge, "2,147,483,648 bytes"),
-        (lambda files: b"index\tprediction\n", "bad.zip: not a whole zip"),
-        (lambda files: b"", "bad.zip: not a whole zip"),
+        (lambda files: b"index\tprediction\n", "bad.zip: not a complete zip file"),
+        (lambda files: b"", "bad.zip: not a complete zip file"),
     ],
 )
-def test_mistakes_of_the_zip_itself(tmp_path, few, make, expected):
+def test_mistakes_in_the_zip_itself(tmp_path, few, make, expected):
     path = tmp_path / "bad.zip"
     path.write_bytes(make(contents(packed(tmp_path))))
     faults = submit.validate_submission(path)
     assert any(expected in fault for fault in faults), faults
 
 
-def test_a_folder_in_a_folder_is_found(tmp_path, few):
+def test_a_nested_folder_is_detected(tmp_path, few):
     folder = tmp_path / "bad"
     (folder / "more").mkdir(parents=True)
     for name, content in contents(packed(tmp_path)).items():
         (folder / name).write_bytes(content)
-    assert submit.validate_submission(folder) == ["more/: a folder; files must be at the top"]
+    assert submit.validate_submission(folder) == ["more/: a folder; files must be at the top level"]
 
 
-def test_a_missing_end_of_the_last_line_is_no_fault(tmp_path, few):
+def test_a_missing_newline_at_the_end_is_accepted(tmp_path, few):
     files = contents(packed(tmp_path))
     path = tmp_path / "other.zip"
     path.write_bytes(zipped((name, content[:-1]) for name, content in files.items()))
     assert submit.validate_submission(path) == []
 
 
-def test_many_faults_of_a_file_are_counted(tmp_path, few):
+def test_many_faults_in_a_file_are_counted(tmp_path, few):
     files = contents(packed(tmp_path))
     files["RTE.tsv"] = from_one(files["RTE.tsv"])
     path = tmp_path / "bad.zip"

@@ -1,4 +1,4 @@
-"""Tables hold what they are made of, in all four ways of writing."""
+"""Tables of results, and their four formats."""
 
 import csv
 import io
@@ -26,8 +26,8 @@ def results(value=0.8, seeds=3, names=None, **fields):
     return found
 
 
-def marked():
-    """Eight tasks with a degenerate run, a failed one and a training file that is not official."""
+def with_notes():
+    """Return eight tasks with a degenerate run, a failed run and an unofficial training file."""
     found = results()
     found[0] = found[0]._replace(degenerate="one class only")
     found[3] = Result("sst2", 0, "paper", failed="loss is not a number")
@@ -44,8 +44,8 @@ def notes_of(made, found):
     return [made.notes[mark - 1] for mark in found.marks]
 
 
-def test_our_row_beside_published_ones():
-    made = glue_table.beside_published({"ours": marked()}, published("dev"), "mean")
+def test_our_row_next_to_published_ones():
+    made = glue_table.beside_published({"ours": with_notes()}, published("dev"), "mean")
     assert made.rows[0][0].text == "ours"
     assert len(made.rows) == 1 + len(published("dev"))
     assert cell(made, "ours", "CoLA").content == pytest.approx(81)
@@ -60,18 +60,18 @@ def test_our_row_beside_published_ones():
 
 
 def test_footnotes():
-    made = glue_table.beside_published({"ours": marked()}, published("dev"), "mean")
+    made = glue_table.beside_published({"ours": with_notes()}, published("dev"), "mean")
     assert notes_of(made, cell(made, "ours", "model")) == [
-        "dev, mean of 2–3 seeds, preset paper; in brackets, the range of the seeds"
+        "dev, mean of 2–3 seeds, preset paper; in brackets: the range over the seeds"
     ]
     assert notes_of(made, cell(made, "ours", "CoLA")) == [
-        "CoLA: seed 0 degenerate (one class only), counted"
+        "CoLA: seed 0 degenerate (one class only), included"
     ]
     assert notes_of(made, cell(made, "ours", "SST-2")) == [
-        "SST-2: seed 0 failed (loss is not a number), without a score"
+        "SST-2: seed 0 failed (loss is not a number), no score"
     ]
     assert notes_of(made, cell(made, "ours", "MNLI")) == [
-        "MNLI: trained on 26,433 rows, the official file has 392,702: not comparable"
+        "MNLI: trained on 26,433 rows, the official file has 392,702; not comparable"
     ]
     assert cell(made, "ours", "RTE").marks == ()
     (note,) = notes_of(made, cell(made, "ELECTRA-Small-OWT", "model"))
@@ -79,21 +79,21 @@ def test_footnotes():
     assert len(set(made.notes)) == len(made.notes)
 
 
-@pytest.mark.parametrize(("preset", "cell_is"), [("paper", 81), ("seed-003", 80.5)])
-def test_mnli_is_read_as_the_preset_reads_it_in_cell_and_average(preset, cell_is):
+@pytest.mark.parametrize(("preset", "expected"), [("paper", 81), ("seed-003", 80.5)])
+def test_the_preset_defines_the_score_of_mnli_in_cell_and_average(preset, expected):
     found = [r._replace(preset=f"{preset}, epochs 1.0") for r in results()]  # mismatched: 80
     made = glue_table.beside_published({"ours": found}, published("dev"), "mean")
-    assert cell(made, "ours", "MNLI").content == pytest.approx(cell_is)
+    assert cell(made, "ours", "MNLI").content == pytest.approx(expected)
     average = cell(made, "ours", "average of 8 tasks").content
-    assert average == pytest.approx((7 * 81 + cell_is) / 8)
-    said = notes_of(made, cell(made, "ours", "MNLI"))
-    assert said == (["MNLI is the mean of matched and mismatched"] if preset == "seed-003" else [])
+    assert average == pytest.approx((7 * 81 + expected) / 8)
+    notes = notes_of(made, cell(made, "ours", "MNLI"))
+    assert notes == (["MNLI is the mean of matched and mismatched"] if preset == "seed-003" else [])
     (row,) = [row for row in glue_table.by_seed(found).rows if "MNLI" in row[0].text]
-    assert row[2].content == pytest.approx(cell_is)
+    assert row[2].content == pytest.approx(expected)
     assert ("mean of matched and mismatched" in row[0].text) == (preset == "seed-003")
 
 
-def test_the_median_is_shown_where_it_is_asked_for():
+def test_the_median_is_shown_on_request():
     lowest = Result("cola", 2, "paper", {"dev": {"mcc": 0.0}}, train_rows=8551)
     found = [*results(names=["cola"], seeds=2), lowest]
     made = glue_table.beside_published({"ours": found}, [], "median")
@@ -101,40 +101,40 @@ def test_the_median_is_shown_where_it_is_asked_for():
     assert "dev, median of 3 seeds" in made.notes[0]
 
 
-def test_only_tasks_that_ran_are_shown_with_the_published_rows_and_remarks_about_them():
+def test_only_tasks_that_ran_are_shown_with_published_rows_and_remarks_for_them():
     made = glue_table.beside_published({"ours": results(names=["cola"])}, published("dev"))
     assert made.columns == ("model", "size", "CoLA")
     models = [row[0].text for row in made.rows]
     assert "ELECTRA-Base" in models
     assert "DistilBERT" not in models  # it has no CoLA
-    said = " ".join(made.notes)
+    notes = " ".join(made.notes)
     for word in ("MNLI", "SST-2", "STS-B", "F1", "14 models", "no average"):
-        assert word not in said
+        assert word not in notes
     assert len(made.notes) == 5  # ours, three sources, and "calls these medians averages"
     both = glue_table.beside_published({"ours": results(names=["rte"])}, published("dev"))
     assert "RTE and STS-B start from an MNLI model" in " ".join(both.notes)
 
 
-def test_a_task_without_a_score_leaves_the_average_out_and_is_named():
+def test_without_a_score_of_a_task_there_is_no_average():
     found = [r._replace(scores={}, failed="oh") if r.task == "rte" else r for r in results()]
     made = glue_table.beside_published({"ours": found}, [], "mean")
     average = cell(made, "ours", "average of 8 tasks")
     assert average.text == "–"
-    assert notes_of(made, average) == ["no average of ours: without RTE"]
+    assert notes_of(made, average) == ["no average for ours: missing RTE"]
 
 
 @pytest.mark.parametrize(
-    ("seeds", "said"),
+    ("seeds", "note"),
     [
         (1, "dev, one seed, preset paper"),
-        (2, "dev, median of 2 seeds, preset paper; in brackets, the range of the seeds"),
-        (6, "dev, median of 6 seeds, preset paper; in brackets, the 95 % bootstrap interval of "
-            "the median (nominal; 93 % measured with 6 normal scores)"),
+        (2, "dev, median of 2 seeds, preset paper; in brackets: the range over the seeds"),
+        (6, "dev, median of 6 seeds, preset paper; in brackets: the nominal 95 % bootstrap "
+            "interval of the median (measured coverage: 93 % for 6 normal scores)"),
     ],
 )  # fmt: skip
-def test_what_the_brackets_are_is_said(seeds, said):
+def test_a_note_explains_the_brackets(seeds, note):
     made = glue_table.beside_published({"ours": results(names=["cola"], seeds=seeds)}, [])
-    assert made.notes == [said]
+    assert made.notes == [note]
     found = cell(made, "ours", "CoLA")
     low, high = found.interval
     if seeds == 1:
@@ -144,17 +144,17 @@ def test_what_the_brackets_are_is_said(seeds, said):
     else:
         assert 80 <= low < 82.5 < high <= 85
     by_seed = glue_table.by_seed(results(names=["cola"], seeds=seeds))
-    assert [note for note in by_seed.notes if "brackets" in note] == {
+    assert [text for text in by_seed.notes if "brackets" in text] == {
         1: [],
-        2: ["in brackets, the range of the seeds"],
+        2: ["in brackets: the range over the seeds"],
         6: [
-            "in brackets, the 95 % bootstrap interval of the mean "
-            "(nominal; 86 % measured with 6 normal scores)"
+            "in brackets: the nominal 95 % bootstrap interval of the mean "
+            "(measured coverage: 86 % for 6 normal scores)"
         ],
     }[seeds]
 
 
-def test_every_row_has_the_statistic_of_its_own_preset():
+def test_every_row_has_the_statistic_of_its_preset():
     scores = [0.1, 0.8, 0.9]
     runs = {
         preset: [Result("cola", s, preset, {"dev": {"mcc": x}}) for s, x in enumerate(scores)]
@@ -176,7 +176,7 @@ def test_wnli_has_a_column_only_if_it_was_run():
 
 
 def test_by_seed():
-    made = glue_table.by_seed(marked())
+    made = glue_table.by_seed(with_notes())
     row = dict(zip(made.columns, next(r for r in made.rows if "RTE" in r[0].text), strict=True))
     assert {name: row[name].text for name in made.columns} == {
         "task": "RTE accuracy",
@@ -185,28 +185,26 @@ def test_by_seed():
         "median": "81.0",
         "sd": "1.00",
         "best": "82.0",
-        "its seed": "2",
+        "best seed": "2",
         "seed 0": "80.0",
         "seed 1": "81.0",
         "seed 2": "82.0",
     }
     failed = next(r for r in made.rows if "SST-2" in r[0].text)
     assert [c.text for c in failed][-3:] == ["–", "81.0", "82.0"]
-    assert notes_of(made, failed[0]) == [
-        "SST-2: seed 0 failed (loss is not a number), without a score"
-    ]
+    assert notes_of(made, failed[0]) == ["SST-2: seed 0 failed (loss is not a number), no score"]
 
 
-def test_averages_in_words():
+def test_the_lines_of_averages():
     lines = glue_table.averages(results(0.8, seeds=2))
     assert lines[:2] == [
         "average of 8 tasks (median of each task): 80.5",
         "seed-003 style (median of each task): 80.5",
     ]
     assert "average of best (best run of each task): 81.0" in lines
-    assert "WNLI is left out" in lines[-1]
+    assert lines[-1] == "All averages exclude WNLI"
     (line,) = glue_table.averages(results(names=["cola"]))
-    assert line.startswith("no average over tasks: without SST-2, MRPC")
+    assert line.startswith("no average over tasks: missing SST-2, MRPC")
 
 
 def test_a_comparison():
@@ -215,16 +213,16 @@ def test_a_comparison():
     assert cell(made, "RTE", "difference").content == pytest.approx(1)
     assert cell(made, "RTE", "p").text == "0.2500"
     assert cell(made, "overall", "pairs").text == "24"
-    text = glue_table.comparison_text(found, "a", "b")
-    assert "b less a" in text
+    text = table.terminal(made)
+    assert "b minus a" in text
     assert "overall" in text
 
 
 NASTY = "m_1 & 50% {#$^~\\} [x] | <b> *y* `z`"
 
 
-def test_a_terminal_shows_every_number_and_footnote_and_no_markup_is_taken():
-    made = glue_table.beside_published({"[red]name[/red]": marked()}, published("dev"), "mean")
+def test_the_terminal_shows_all_numbers_and_footnotes_without_parsing_markup():
+    made = glue_table.beside_published({"[red]name[/red]": with_notes()}, published("dev"), "mean")
     text = table.terminal(made, width=160)
     assert "[red]name[/red]" in text
     assert "[80.0 82.0]" in text
@@ -236,7 +234,7 @@ def test_a_terminal_shows_every_number_and_footnote_and_no_markup_is_taken():
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_narrow_terminal_loses_no_number(width):
-    made = glue_table.beside_published({"ours": marked()}, published("dev"), "mean")
+    made = glue_table.beside_published({"ours": with_notes()}, published("dev"), "mean")
     text = table.terminal(made, width=width)
     for row in made.rows:
         for found in row[1:]:
@@ -244,8 +242,8 @@ def test_a_narrow_terminal_loses_no_number(width):
     assert "…" not in re.sub(r"88\.0 …", "", text)
 
 
-def test_markdown_has_as_many_cells_in_every_line_and_escapes():
-    made = glue_table.beside_published({NASTY: marked()}, published("dev"), "mean")
+def test_markdown_rows_have_equal_cells_and_are_escaped():
+    made = glue_table.beside_published({NASTY: with_notes()}, published("dev"), "mean")
     lines = [line for line in table.markdown(made).split("\n") if line.startswith("|")]
     counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
     assert counts == {len(made.columns) + 1}
@@ -254,21 +252,21 @@ def test_markdown_has_as_many_cells_in_every_line_and_escapes():
     assert "<sup>1</sup> dev, mean of" in table.markdown(made)
 
 
-def test_latex_is_booktabs_and_escapes():
-    made = glue_table.beside_published({NASTY: marked()}, published("dev"), "mean")
+def test_latex_uses_booktabs_and_is_escaped():
+    made = glue_table.beside_published({NASTY: with_notes()}, published("dev"), "mean")
     text = table.latex(made)
     for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"):
         assert text.count(word) == 1
     rows = [line for line in text.split("\n") if line.endswith(r"\\")]
     assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(made.columns) - 1}
     assert r"m\_1 \& 50\% \{\#\$\textasciicircum{}\textasciitilde{}\textbackslash{}\}" in text
-    plain = re.sub(r"\\[&%$#_{}\\]", "", text)  # what is left of these is TeX's own
+    plain = re.sub(r"\\[&%$#_{}\\]", "", text)  # the remaining ones belong to TeX commands
     assert plain.count("{") == plain.count("}")
     assert not re.search(r"[%#_^~–]", plain.replace("$\\times$", ""))
 
 
-def test_csv_comes_back():
-    made = glue_table.beside_published({NASTY: marked()}, published("dev"), "mean")
+def test_csv_can_be_read_back():
+    made = glue_table.beside_published({NASTY: with_notes()}, published("dev"), "mean")
     rows = list(csv.DictReader(io.StringIO(table.comma_separated(made))))
     assert len(rows) == len(made.rows)
     ours = rows[0]
@@ -281,26 +279,26 @@ def test_csv_comes_back():
     assert base["notes"].startswith("dev, runs not stated; BERT-of-Theseus")
 
 
-def test_all_is_shown_and_written(tmp_path):
-    text = glue_table.glue_summary(marked(), "ours")
+def test_all_tables_are_shown_and_written(tmp_path):
+    text = glue_table.glue_summary(with_notes(), "ours")
     for word in ("by seed", "ELECTRA-Small++", "GLUE (", "seed-003 style (", "failed"):
         assert word in text
     assert "test set" not in text
-    paths = glue_table.write_tables(tmp_path, marked(), "ours")
+    paths = glue_table.write_tables(tmp_path, with_notes(), "ours")
     assert {p.stem for p in paths} == {"glue", "seeds"}
     assert sorted(p.name for p in paths) == sorted(p.name for p in tmp_path.iterdir())
     assert {p.suffix for p in paths} == {".md", ".tex", ".csv"}
     assert "| ours" in (tmp_path / "glue.md").read_text()
 
 
-def test_no_minus_zero():
+def test_minus_zero_is_shown_as_zero():
     assert table.Cell(-0.01, (-0.02, 0.5)).text == "0.0"
     assert table.Cell(-0.01, (-0.02, 0.5)).bounds == "[0.0 0.5]"
 
 
 @pytest.mark.parametrize(("seeds", "brackets"), [(1, False), (2, True), (6, True)])
-def test_a_comparison_explains_brackets_only_where_it_shows_some(seeds, brackets):
+def test_a_comparison_explains_brackets_only_if_it_shows_them(seeds, brackets):
     both = [results(value, seeds, ["cola"]) for value in (0.8, 0.81)]
     made = glue_table.differences_table(stats.paired_differences(*both), "a", "b")
     assert any("in brackets" in note for note in made.notes) is brackets
-    assert any("flipping signs" in note for note in made.notes)
+    assert any("sign-flip" in note for note in made.notes)

@@ -1,6 +1,6 @@
-"""Every field of a preset reaches where it acts, and every answer the file it belongs to.
+"""Every preset field takes effect, and every prediction ends up in the right file.
 
-All by the way of the commands: `glue` plans, fits, evaluates; `glue submit` predicts.
+All tests go through the commands: `glue` plans, trains and evaluates; `glue submit` predicts.
 """
 
 import csv
@@ -34,7 +34,7 @@ CLASSES = [task.name for task in TASKS.values() if task.labels]
 
 @dataclass
 class Seen:
-    """What the loop was given for the last job, all tasks that ran, and the folder."""
+    """The arguments of the training loop for the last job, all tasks that ran, and the folder."""
 
     run: object
     steps: int
@@ -43,25 +43,25 @@ class Seen:
 
     @property
     def scales(self):
-        """The share of the rate by part of the encoder; parts must be of one mind."""
+        """Return the learning-rate factor of each part of the encoder, which must be unique."""
         parts = {"embeddings": set(), "layer.0.": set(), "layer.1.": set(), "classifier": set()}
         for group in self.run.stepper.optimizer.param_groups:
             for name in group["names"]:
-                next(found for part, found in parts.items() if part in name).add(group["scale"])
-        return [value for found in parts.values() for value in sorted(found)]
+                next(scales for part, scales in parts.items() if part in name).add(group["scale"])
+        return [value for scales in parts.values() for value in sorted(scales)]
 
     @property
     def decayed(self):
-        """Weight decay of matrices, and of the rest."""
-        found = {True: set(), False: set()}
+        """Return the weight decay of matrices, and of other parameters."""
+        decay = {True: set(), False: set()}
         for group in self.run.stepper.optimizer.param_groups:
             for parameter in group["params"]:
-                found[parameter.ndim > 1].add(group["weight_decay"])
-        return found[True], found[False]
+                decay[parameter.ndim > 1].add(group["weight_decay"])
+        return decay[True], decay[False]
 
     @property
     def losses_summed(self):
-        """How many examples' losses the loss of the first batch is the sum of; 1 is a mean."""
+        """Return how many mean losses the loss of the first batch equals; 1 for a mean."""
         batch, model = self.run.stepper.task.batches[0], self.run.stepper.model.eval()
         tensors, totals = self.run.stepper.task.tensors(batch), batch.totals()
         with torch.no_grad():
@@ -71,19 +71,19 @@ class Seen:
 
     @property
     def labels(self):
-        rows = fitting.Numbers(np.arange(LIMIT), np.ones(LIMIT))
+        rows = fitting.BatchIndices(np.arange(LIMIT), np.ones(LIMIT))
         return self.run.stepper.task.tensors(rows).labels_B.tolist()
 
     @property
     def pairs(self):
-        """The tokens of both texts of every training row."""
+        """Return the tokens of both texts of every training row."""
         numbers = np.arange(len(self.run.stepper.task.batches.lengths))
-        batch = self.run.stepper.task.tensors(fitting.Numbers(numbers, numbers))
-        found = []
+        batch = self.run.stepper.task.tensors(fitting.BatchIndices(numbers, numbers))
+        pairs = []
         for ids, types, real in zip(batch.ids_BL, batch.types_BL, batch.attention_BL, strict=True):
             first, second = ids[(types == 0) & (real == 1)], ids[(types == 1) & (real == 1)]
-            found.append((first[1:-1].tolist(), second[:-1].tolist()))  # without [CLS] and [SEP]
-        return found
+            pairs.append((first[1:-1].tolist(), second[:-1].tolist()))  # without [CLS] and [SEP]
+        return pairs
 
     def cell(self, column):
         with (self.out / "glue.csv").open() as file:
@@ -92,7 +92,7 @@ class Seen:
 
 @pytest.fixture
 def see(encoder_folder, glue_folder, tmp_path, monkeypatch):
-    """Run `glue` with a changed preset, keeping what the loop gets instead of training."""
+    """Run `glue` with a changed preset, recording the training loop's arguments, not training."""
 
     def see(task="rte", runs=1, **changes) -> Seen:
         seen = Seen(None, 0, [], tmp_path / "glue")
@@ -102,13 +102,13 @@ def see(encoder_folder, glue_folder, tmp_path, monkeypatch):
             run.writer.close()
             return SimpleNamespace(why="")
 
-        def noted(job, on_progress):
+        def recorded(job, on_progress):
             seen.tasks.append(job.problem.name)
             return real(job, on_progress)
 
         real = commands.run_job
         monkeypatch.setattr(fitting, "train", no_training)
-        monkeypatch.setattr(commands, "run_job", noted)
+        monkeypatch.setattr(commands, "run_job", recorded)
         monkeypatch.setitem(PRESETS, "paper", replace(PRESETS["paper"], **changes))
         where = {"model": str(encoder_folder), "data": glue_folder, "out": seen.out}
         glue(Glue(**where, tasks=task, seeds=runs, length=32, train_limit=LIMIT))
@@ -121,7 +121,7 @@ PAPER = PRESETS["paper"].fit
 RATES = {"small": 1e-3, "base": 0.0, "large": 0.0}
 HALVES = {"small": 0.5, "base": 1.0, "large": 1.0}
 
-# The field, its value, the task to see it in, how, and what must be seen: RTE has ten steps here.
+# Field, value, task, what to look at, and the expected value. RTE has ten steps here.
 CASES = [
     ("seeds", 2, {"runs": 0}, lambda seen: seen.tasks, ["rte"] * 2),
     ("seeds", 3, {"runs": 0}, lambda seen: seen.tasks, ["rte"] * 3),
@@ -154,11 +154,11 @@ CASES = [
     ("chains", {}, {}, lambda seen: seen.tasks, ["rte"]),
 ]  # fmt: skip
 CHECKED_BELOW = {"aggregate", "average"}
-WORDS_ALONE = {"says"}
+DOCUMENTATION = {"description"}
 
 
-def test_no_field_of_a_preset_is_forgotten():
-    assert {field for field, *_ in CASES} | CHECKED_BELOW | WORDS_ALONE == {
+def test_every_preset_field_is_tested():
+    assert {field for field, *_ in CASES} | CHECKED_BELOW | DOCUMENTATION == {
         field.name for field in fields(Preset)
     }
 
@@ -166,7 +166,7 @@ def test_no_field_of_a_preset_is_forgotten():
 @pytest.mark.parametrize(
     ("field", "value", "where", "look", "expected"), CASES, ids=[field for field, *_ in CASES]
 )
-def test_a_field_of_a_preset_reaches_where_it_acts(see, field, value, where, look, expected):
+def test_every_preset_field_takes_effect(see, field, value, where, look, expected):
     found = look(see(**where, **{field: value}))
     assert found == (
         expected if isinstance(expected, tuple | set | str) else pytest.approx(expected)
@@ -174,7 +174,7 @@ def test_a_field_of_a_preset_reaches_where_it_acts(see, field, value, where, loo
 
 
 @pytest.mark.parametrize("aggregate", ["mean", "median"])
-def test_the_aggregate_of_a_preset_is_that_of_the_table(see, aggregate, monkeypatch):
+def test_the_table_uses_the_aggregate_of_the_preset(see, aggregate, monkeypatch):
     scores = iter([0.1, 0.8, 0.9])
     monkeypatch.setattr(jobs, "scores", lambda *_: {"accuracy": next(scores)})
     seen = see("rte", 3, aggregate=aggregate)
@@ -182,7 +182,7 @@ def test_the_aggregate_of_a_preset_is_that_of_the_table(see, aggregate, monkeypa
 
 
 @pytest.mark.parametrize("average", ["average", "seed-003 style"])
-def test_the_average_of_a_preset_reads_the_cell_and_chooses_the_best(see, average, monkeypatch):
+def test_the_average_of_the_preset_defines_the_cell_and_the_best_run(see, average, monkeypatch):
     scores = iter([0.8, 0.2, 0.7, 0.6])  # matched and mismatched of seed 0, of seed 1
     monkeypatch.setattr(jobs, "scores", lambda *_: {"accuracy": next(scores)})
     seen = see("mnli", 2, average=average)
@@ -193,7 +193,7 @@ def test_the_average_of_a_preset_reads_the_cell_and_chooses_the_best(see, averag
 
 
 @pytest.mark.parametrize("task", ["mrpc", "stsb"])
-def test_the_second_half_of_a_symmetric_task_is_the_first_with_its_texts_swapped(see, task):
+def test_symmetric_tasks_are_doubled_with_swapped_texts(see, task):
     pairs = see(task, doubled=True).pairs
     assert [(b, a) for a, b in pairs[:LIMIT]] == pairs[LIMIT:]
     assert any(a != b for a, b in pairs)
@@ -225,7 +225,7 @@ def everything(encoder_folder, glue_folder, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def few(monkeypatch):
-    """The server's files with as many rows as the tiny test files have."""
+    """Reduce the server's files to the rows of the tiny test files."""
     tiny = {
         name: wanted._replace(rows=12 if name == "AX.tsv" else 20)
         for name, wanted in submit.SUBMISSION_FILES.items()
@@ -241,30 +241,30 @@ def submitted(folder) -> dict[str, list[str]]:
     }
 
 
-def test_scores_are_of_the_development_examples(everything, glue_folder):
+def test_scores_are_those_of_the_development_examples(everything, glue_folder):
     for result in read_results(everything):
         task = TASKS[result.task]
-        said = load_file(everything / f"jobs/{result.task}-0/outputs.safetensors")
-        assert said.keys() == result.scores.keys() == {s for s in task.files if "dev" in s}
-        for split, logits in said.items():
+        outputs = load_file(everything / f"jobs/{result.task}-0/outputs.safetensors")
+        assert outputs.keys() == result.scores.keys() == {s for s in task.files if "dev" in s}
+        for split, logits in outputs.items():
             labels = read_split(glue_folder, task, split).labels
             assert len(logits) == len(labels) == 40  # the training file has 256 rows
             if "accuracy" in task.metrics:
-                right = np.mean(logits.argmax(axis=1) == labels)
-                assert result.scores[split]["accuracy"] == pytest.approx(right)
+                accuracy = np.mean(logits.argmax(axis=1) == labels)
+                assert result.scores[split]["accuracy"] == pytest.approx(accuracy)
 
 
-def test_both_halves_of_mnli_are_read_each_from_its_own_file(
+def test_both_mnli_dev_sets_are_read_from_their_files(
     encoder_folder, glue_folder, tmp_path, monkeypatch
 ):
     seen = []
     real = jobs.read_split
 
-    def noted(folder, task, split):
+    def recorded(folder, task, split):
         seen.append(split)
         return real(folder, task, split)
 
-    monkeypatch.setattr(jobs, "read_split", noted)
+    monkeypatch.setattr(jobs, "read_split", recorded)
     glue(settings(encoder_folder, glue_folder, tmp_path / "glue", tasks="mnli"))
     assert seen == ["train", "dev", "dev_mismatched"]
 
@@ -274,23 +274,23 @@ WORDS = {"qnli": ("not_entailment", "entailment"), "rte": ("not_entailment", "en
 
 
 @pytest.mark.parametrize("preset", ["paper", "seed-004"])
-def test_scores_of_stsb_are_submitted_on_their_own_scale(
+def test_stsb_scores_are_submitted_on_their_original_scale(
     preset, encoder_folder, glue_folder, tmp_path, few, monkeypatch
 ):
     out = tmp_path / "glue"
     glue(settings(encoder_folder, glue_folder, out, tasks="stsb", preset=preset))
     learned = np.linspace(0.02, 0.8, 20, dtype=np.float32)[:, None]
-    said = list(learned * (1 if preset == "paper" else 5))
-    monkeypatch.setattr(submitting, "outputs", lambda *_: said)
+    predicted = list(learned * (1 if preset == "paper" else 5))
+    monkeypatch.setattr(submitting, "outputs", lambda *_: predicted)
     glue_submit(GlueSubmit(results=out, data=glue_folder, out=tmp_path / "files"))
     written = [float(word) for word in submitted(tmp_path / "files")["STS-B.tsv"]]
     assert written == pytest.approx(np.linspace(0.1, 4.0, 20), abs=6e-4)
 
 
-def test_the_words_submitted_are_those_of_the_training_files(
+def test_submitted_labels_are_those_of_the_training_files(
     everything, glue_folder, tmp_path, few, monkeypatch
 ):
-    """A perfect model: it knows the class that texts with and without the mark are given."""
+    """A perfect model knows the classes of texts with and without the mark."""
 
     asked = []
     real = jobs.GlueProblem.read
@@ -336,11 +336,11 @@ def test_the_best_run_is_the_one_submitted(
     glue(settings(encoder_folder, glue_folder, out, tasks="sst2", seeds=3))
     assert [p.parent.name for p in out.glob("jobs/*/model.safetensors")] == ["sst2-1"]
     loaded = []
-    real = submitting.load_fitted
+    real = submitting.load_finetuned
     monkeypatch.setattr(
         submitting,
-        "load_fitted",
-        lambda *what: (loaded.append(f"{what[0].name}-{what[2]}"), real(*what))[1],
+        "load_finetuned",
+        lambda *args: (loaded.append(f"{args[0].name}-{args[2]}"), real(*args))[1],
     )
     glue_submit(GlueSubmit(results=out, data=glue_folder, out=tmp_path / "files"))
     assert loaded == ["sst2-1"]

@@ -376,8 +376,8 @@ def test_glue_results(tmp_path):
         "ELECTRA-Large",
         "69.1",
         "median of 3 seeds",
-        "no average over tasks: without SST-2",
-        "the range of the seeds",
+        "no average over tasks: missing SST-2",
+        "the range over the seeds",
     ):
         assert said in page.text
     (dots,) = [a["aria-label"] for a in page.of("svg") if "aria-label" in a]

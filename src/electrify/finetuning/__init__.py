@@ -1,1 +1,1 @@
-"""Labelled texts and an encoder in, a classifier out."""
+"""Fine-tune encoders on labeled texts and evaluate them."""

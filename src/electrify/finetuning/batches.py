@@ -1,15 +1,14 @@
-"""Labelled texts as rows of tokens, in which order fine-tuning sees them, and batches of them.
+"""Tokenized examples, the order in which fine-tuning sees them, and their batches.
 
-Batch k is a function of the seed and k. Every epoch is a new shuffle. Within stretches of it
-examples of like length are put together, so that a batch is padded to the longest of its own and
-short texts do not pay for long ones; then the batches are shuffled. The last batch of an epoch may
-be smaller.
+Batch k is a function of the seed and k. Every epoch has a new order. Within chunks of the shuffled
+order, examples of similar length are batched together, which saves padding; then the batches are
+shuffled. The last batch of an epoch may be smaller.
 """
 
 # B batch, L length
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from electrify.batches.keyed_random import key_of
 from electrify.finetuning.encoder import Encoding
@@ -27,67 +27,67 @@ BATCHES_SORTED_TOGETHER = 50
 
 
 class Rows(NamedTuple):
-    """Examples as tokens."""
+    """Tokenized examples."""
 
     ids: list[NDArray[np.int64]]
     types: list[NDArray[np.int64]]
     labels: NDArray[np.float64]
-    """Numbers of classes, or scores as they are to be learned; zeros where there are none."""
+    """Class indices, or scores as the model learns them; zeros if there are no labels."""
     kind: LabelKind
     pad: int
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each row."""
+        """Return the number of tokens of each row."""
         return [len(ids) for ids in self.ids]
 
-    def collate(self, numbers: NDArray[np.int64]) -> Labelled:
-        """Some rows as a batch that is as long as the longest of them."""
-        ids, types = ([some[number] for number in numbers] for some in (self.ids, self.types))
-        labels_B = torch.from_numpy(self.labels[numbers])
+    def collate(self, indices: NDArray[np.int64]) -> Labelled:
+        """Return the rows at the given indices as a batch, padded to the longest of them."""
+        ids, types = ([column[index] for index in indices] for column in (self.ids, self.types))
+        labels_B = torch.from_numpy(self.labels[indices])
         labels_B = labels_B.long() if self.kind == "classes" else labels_B.float()
-        return Labelled(*padded(ids, types, self.pad), labels_B, torch.ones(len(numbers)))
+        return Labelled(*padded(ids, types, self.pad), labels_B, torch.ones(len(indices)))
 
 
-def as_rows(made: Sequence[Encoding], labels: ArrayLike, kind: LabelKind, pad: int) -> Rows:
-    """Encodings as rows; no labels are zeros."""
-    given = np.asarray(labels, np.float64)
-    values = given if len(given) else np.zeros(len(made))
-    ids, types = ([np.array(getattr(e, n)) for e in made] for n in ("ids", "type_ids"))
+def as_rows(encodings: Sequence[Encoding], labels: ArrayLike, kind: LabelKind, pad: int) -> Rows:
+    """Return encodings as rows; empty labels become zeros."""
+    values = np.asarray(labels, np.float64)
+    if not len(values):
+        values = np.zeros(len(encodings))
+    ids, types = ([np.array(getattr(e, n)) for e in encodings] for n in ("ids", "type_ids"))
     return Rows(ids, types, values, kind, pad)
 
 
 def padded(
     ids: Sequence[NDArray[np.int64]], types: Sequence[NDArray[np.int64]], pad: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Some rows as long as the longest of them: ids, which are real, and in which segment."""
-    ids_BL = np.full((len(ids), max(map(len, ids))), pad)
-    types_BL, attention_BL = np.zeros_like(ids_BL), np.zeros_like(ids_BL)
-    for row, (some, kinds) in enumerate(zip(ids, types, strict=True)):
-        ids_BL[row, : len(some)] = some
-        types_BL[row, : len(some)] = kinds
-        attention_BL[row, : len(some)] = 1
-    return torch.from_numpy(ids_BL), torch.from_numpy(attention_BL), torch.from_numpy(types_BL)
+    """Pad rows to the longest of them; returns ids, attention mask and token types."""
+
+    def stack(rows: Iterable[NDArray[np.int64]], value: int = 0) -> Tensor:
+        tensors = [torch.from_numpy(np.asarray(row, np.int64)) for row in rows]
+        return pad_sequence(tensors, batch_first=True, padding_value=value)
+
+    return stack(ids, pad), stack(np.ones_like(row) for row in ids), stack(types)
 
 
-class Numbers(NamedTuple):
-    """The numbers of the examples of a batch, or of some rows of one."""
+class BatchIndices(NamedTuple):
+    """The indices of the examples of a batch or micro-batch."""
 
     examples: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    """Their tokens."""
+    """Number of tokens of each example."""
 
-    def rows(self, start: int, stop: int) -> "Numbers":
-        """Some rows; fewer than asked for where the batch ends."""
-        return Numbers(self.examples[start:stop], self.lengths[start:stop])
+    def rows(self, start: int, stop: int) -> "BatchIndices":
+        """Return a slice of the rows; it may be shorter at the end of the batch."""
+        return BatchIndices(self.examples[start:stop], self.lengths[start:stop])
 
     def totals(self) -> Examples:
-        """Return what the losses of the batch are divided by."""
+        """Return the totals that the losses of the batch are divided by."""
         return Examples(len(self.examples), float(self.lengths.sum()))
 
 
 class Shuffled:
-    """`shuffled[k]` is batch k of epoch after epoch."""
+    """Shuffled batches: `shuffled[k]` is batch k, counted across epochs."""
 
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
         self.lengths = np.asarray(lengths)
@@ -95,24 +95,24 @@ class Shuffled:
         self.per_epoch = math.ceil(len(self.lengths) / batch_size)
         self._epoch = lru_cache(maxsize=2)(self._shuffled)
 
-    def __getitem__(self, number: int) -> Numbers:
-        epoch, place = divmod(number, self.per_epoch)
-        chosen = self._epoch(epoch)[place]
-        return Numbers(chosen, self.lengths[chosen])
+    def __getitem__(self, index: int) -> BatchIndices:
+        epoch, position = divmod(index, self.per_epoch)
+        examples = self._epoch(epoch)[position]
+        return BatchIndices(examples, self.lengths[examples])
 
     def _shuffled(self, epoch: int) -> list[NDArray[np.int64]]:
-        draw = np.random.default_rng(int(key_of(self.seed, "fine-tuning order", epoch)))
-        order = draw.permutation(len(self.lengths))
-        stretch = self.batch_size * BATCHES_SORTED_TOGETHER
+        rng = np.random.default_rng(int(key_of(self.seed, "fine-tuning order", epoch)))
+        order = rng.permutation(len(self.lengths))
+        chunk_size = self.batch_size * BATCHES_SORTED_TOGETHER
         batches: list[NDArray[np.int64]] = []
-        for start in range(0, len(order), stretch):
-            part = order[start : start + stretch]
-            part = part[np.argsort(self.lengths[part], kind="stable")]
-            batches += np.split(part, range(self.batch_size, len(part), self.batch_size))
-        return [batches[place] for place in draw.permutation(len(batches))]
+        for start in range(0, len(order), chunk_size):
+            chunk = order[start : start + chunk_size]
+            chunk = chunk[np.argsort(self.lengths[chunk], kind="stable")]
+            batches += np.split(chunk, range(self.batch_size, len(chunk), self.batch_size))
+        return [batches[position] for position in rng.permutation(len(batches))]
 
 
-def by_length(lengths: Sequence[int], batch_size: int) -> list[NDArray[np.int64]]:
-    """The numbers of all examples in batches of like length, for prediction."""
+def batches_by_length(lengths: Sequence[int], batch_size: int) -> list[NDArray[np.int64]]:
+    """Return the indices of all examples in batches of similar length, for prediction."""
     order = np.argsort(np.asarray(lengths), kind="stable")
     return np.split(order, range(batch_size, len(order), batch_size)) if len(order) else []

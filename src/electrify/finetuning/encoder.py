@@ -1,4 +1,4 @@
-"""Any encoder of transformers, ours or not: its tokenizer, its body, and texts as its tokens."""
+"""Load any encoder that transformers supports, with its tokenizer, and tokenize texts for it."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Encoding = Any
 
 
 class Encoder(NamedTuple):
-    """Where an encoder is, what it is, and its tokenizer."""
+    """The source of an encoder (folder or Hub name), its configuration and its tokenizer."""
 
     source: str
     config: Any
@@ -28,44 +28,49 @@ class Encoder(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """The most tokens it can read."""
-        places = getattr(self.config, "max_position_embeddings", None) or 512
+        """Return the maximum number of tokens the encoder accepts."""
+        positions = getattr(self.config, "max_position_embeddings", None) or 512
         padding = getattr(self.config, "pad_token_id", 0) or 0
-        counts_past_padding = self.config.model_type in COUNT_PAST_PADDING
-        return int(places) - (padding + 1 if counts_past_padding else 0)
+        offset = self.config.model_type in OFFSET_POSITIONS
+        return int(positions) - (padding + 1 if offset else 0)
 
     @property
     def longest_text(self) -> int:
-        """The most tokens a text should have: what the tokenizer says, if it does."""
-        said = int(self.tokenizer.model_max_length)  # 10^30 where it does not know
-        return min(said if said < 1_000_000 else 512, self.longest)
+        """Return the tokenizer's maximum length if it has one, else 512; `longest` at most."""
+        limit = int(self.tokenizer.model_max_length)  # 10^30 if the tokenizer has none
+        return min(limit if limit < 1_000_000 else 512, self.longest)
 
     @property
     def pad(self) -> int:
-        """The id of padding."""
+        """Return the id of the padding token."""
         return int(self.tokenizer.pad_token_id)
 
 
-COUNT_PAST_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "data2vec-text")
+OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "data2vec-text")
+"""Architectures whose position ids start after the padding id."""
 
 
 def open_encoder(source: str) -> Encoder:
-    """The configuration and the tokenizer of a folder or of a model on the Hub."""
+    """Load the configuration and the tokenizer of a folder or of a model on the Hub."""
     try:
         config = open_config(source)
     except UserError as error:
         inside = encoder_folder(Path(source))
         if inside.is_dir():
-            error.fix = f"perhaps {inside}"
+            error.fix = f"did you mean {inside}?"
         raise
     tokenizer = open_tokenizer(source)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
-        got = type(tokenizer).__name__
-        fix = "take one that has a tokenizer.json"
-        raise UserError(f"the tokenizer of {source} has no fast form", got=got, fix=fix)
+        raise UserError(
+            f"the tokenizer of {source} has no fast (Rust) version",
+            got=type(tokenizer).__name__,
+            fix="use a model that has a tokenizer.json",
+        )
     if tokenizer.pad_token_id is None:
         raise UserError(
-            f"the tokenizer of {source} has no padding", got="no pad token", fix="add one"
+            f"the tokenizer of {source} has no padding token",
+            got="no pad token",
+            fix="add a pad token to the tokenizer",
         )
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
@@ -73,12 +78,12 @@ def open_encoder(source: str) -> Encoder:
     return Encoder(source, config, tokenizer)
 
 
-HEADS_DRAWN = {"init_head": "heads were drawn by the seed"}
-"""Identities of results that kept the head of a pre-trained model lack this field."""
+HEADS_DRAWN = {"init_head": "heads were initialized from the seed"}
+"""Results from versions that kept the head of the pre-trained model lack this identity field."""
 
 
 def load_network(kind: Any, source: str) -> Any:
-    """Load a complete network of one of transformers' Auto classes, its head included."""
+    """Load a complete network of one of transformers' Auto classes, including its head."""
     network, loaded = open_model(kind, source, ignore_mismatched_sizes=True)
     _refuse(_absent(loaded), source, f"its {type(network).__name__}")
     enable_fast_path(network)
@@ -86,13 +91,13 @@ def load_network(kind: Any, source: str) -> Any:
 
 
 def new_network(kind: Any, source: str, init_head: InitHead = "new", **fields: Any) -> Any:
-    """Load a pre-trained encoder and put a new head on it, drawn by torch's seed.
+    """Load a pre-trained encoder and add a new head, initialized from torch's seed.
 
-    Everything outside the base model is drawn, whatever weights `source` has for it: the
-    `classifier` of an exported discriminator fits any binary task, but it was trained to find
-    replaced tokens. Weights inside the base model that `source` lacks (BERT's pooler, which
-    discriminators do not have) are drawn as well; a released model's pooler is loaded.
-    `init_head="pretrained"` keeps whatever fits by name and shape.
+    Everything outside the base model is initialized, even if `source` has weights for it: the
+    `classifier` of an exported discriminator has the shape of a binary classifier, but was trained
+    to detect replaced tokens. Weights inside the base model that `source` lacks (BERT's pooler,
+    which discriminators do not have) are initialized too; a released model's pooler is loaded.
+    `init_head="pretrained"` keeps all weights that match by name and shape.
     """
     network, loaded = open_model(kind, source, ignore_mismatched_sizes=True, **fields)
     _check_encoder(network, loaded, source)
@@ -100,14 +105,14 @@ def new_network(kind: Any, source: str, init_head: InitHead = "new", **fields: A
         prefix, absent = _base_prefix(network), _absent(loaded)
         if not prefix:
             raise UserError(
-                f"the head of {type(network).__name__} cannot be told from its encoder",
-                got=f"no base model inside it ({source})",
+                f"cannot tell the head of {type(network).__name__} from its encoder",
+                got=f"no base model inside the network ({source})",
                 fix="use a model of another architecture",
             )
-        drawn = kind.from_config(network.config, dtype=torch.float32).state_dict()
+        fresh = kind.from_config(network.config, dtype=torch.float32).state_dict()
         for name, tensor in network.state_dict().items():
             if not name.startswith(prefix) or name in absent:
-                tensor.copy_(drawn[name])
+                tensor.copy_(fresh[name])
     enable_fast_path(network)
     return network
 
@@ -118,77 +123,82 @@ def _absent(loaded: dict[str, Any]) -> set[str]:
 
 
 def _base_prefix(network: Any) -> str:
-    """Return how the names of the base model's weights start; empty where it is the network."""
+    """Return the prefix of the base model's weight names; empty if it is the network itself."""
     return f"{network.base_model_prefix}." if network.base_model is not network else ""
 
 
 def _check_encoder(network: Any, loaded: dict[str, Any], source: str) -> None:
-    """Heads may be new; an encoder whose own weights are new is one that nobody trained."""
-    inside = {name for name in _absent(loaded) if name.startswith(_base_prefix(network))}
-    _refuse({name for name in inside if "pooler" not in name}, source, "its encoder")
+    """Refuse an encoder with missing weights; those of the head and the pooler may be new."""
+    prefix = _base_prefix(network)
+    absent = {n for n in _absent(loaded) if n.startswith(prefix) and "pooler" not in n}
+    _refuse(absent, source, "its encoder")
 
 
 def _refuse(absent: set[str], source: str, what: str) -> None:
     if absent:
-        got = f"no {min(absent)} of the right size, and {len(absent) - 1} more"
-        fix = "give a complete model; config.json and model.safetensors must belong together"
+        got = f"{min(absent)} is missing or has another shape, and {len(absent) - 1} more"
+        fix = "use a complete model; config.json and model.safetensors must belong together"
         raise UserError(f"{source} lacks weights of {what}", got=got, fix=fix)
 
 
 def load_backbone(source: str) -> Any:
-    """An encoder without heads, and without a pooler where it can do without."""
-    body, loaded = open_model(AutoModel, source, ignore_mismatched_sizes=True)
-    _check_encoder(body, loaded, source)
-    enable_fast_path(body)
-    if getattr(body, "pooler", None) is not None:
-        body.pooler = None
-    return body
+    """Load an encoder without its head and pooler."""
+    backbone, loaded = open_model(AutoModel, source, ignore_mismatched_sizes=True)
+    _check_encoder(backbone, loaded, source)
+    enable_fast_path(backbone)
+    if getattr(backbone, "pooler", None) is not None:
+        backbone.pooler = None
+    return backbone
 
 
 def fingerprint(source: str) -> str:
-    """What identifies a model and its tokenizer: a hash of its files, or its name on the Hub."""
+    """Return an identifier of a model and its tokenizer: a hash of its files, or its Hub name."""
     folder = Path(source)
     if not folder.is_dir():
         return source
-    wanted = (".safetensors", ".bin", ".model", ".json", ".txt")
-    files = sorted(path for path in folder.iterdir() if path.suffix in wanted and path.is_file())
+    suffixes = (".safetensors", ".bin", ".model", ".json", ".txt")
+    files = sorted(path for path in folder.iterdir() if path.suffix in suffixes and path.is_file())
     digests = "".join(f"{path.name} {sha256_of(path)}" for path in files)
     return hashlib.sha256(digests.encode()).hexdigest()[:32]
 
 
 def encode(
-    encoder: Encoder, first: Sequence[str], second: Sequence[str] | None, most: int
+    encoder: Encoder, first: Sequence[str], second: Sequence[str] | None, max_tokens: int
 ) -> list[Encoding]:
-    """Every text, or pair of texts, as tokens with [CLS] and [SEP], at most `most` of them.
+    """Tokenize texts or pairs of texts, with special tokens, truncated to `max_tokens`.
 
-    The longer of two loses its last token until both fit, the second on ties, as officially.
+    Pairs are truncated as in the official code (see `truncated_lengths`).
     """
     backend = encoder.tokenizer.backend_tokenizer
-    room = most - backend.num_special_tokens_to_add(second is not None)
+    room = max_tokens - backend.num_special_tokens_to_add(second is not None)
     if room < 2:
-        raise UserError("no room for text", got=f"{most} tokens", fix="allow more tokens")
+        raise UserError(
+            "the maximum length leaves no room for text",
+            got=f"{max_tokens} tokens",
+            fix="use a larger --length",
+        )
     firsts = backend.encode_batch(list(first), add_special_tokens=False)
     if second is None:
-        for one in firsts:
-            one.truncate(room)
-        return [backend.post_process(one) for one in firsts]
+        for encoding in firsts:
+            encoding.truncate(room)
+        return [backend.post_process(encoding) for encoding in firsts]
     seconds = backend.encode_batch(list(second), add_special_tokens=False)
-    made = []
+    encodings = []
     for one, other in zip(firsts, seconds, strict=True):
-        lengths = truncated(len(one), len(other), room)
+        lengths = truncated_lengths(len(one), len(other), room)
         one.truncate(lengths[0])
         other.truncate(lengths[1])
-        made.append(backend.post_process(one, other))
-    return made
+        encodings.append(backend.post_process(one, other))
+    return encodings
 
 
-def truncated(first: int, second: int, most: int) -> tuple[int, int]:
-    """Lengths of two texts that fit together: the longer one loses tokens, the second on ties.
+def truncated_lengths(first: int, second: int, max_tokens: int) -> tuple[int, int]:
+    """Return lengths of two texts that fit: the longer one is truncated, the second on ties.
 
-    >>> truncated(70, 70, 125), truncated(10, 200, 125)
+    >>> truncated_lengths(70, 70, 125), truncated_lengths(10, 200, 125)
     ((63, 62), (10, 115))
     """
-    while first + second > most:
+    while first + second > max_tokens:
         if first > second:
             first -= 1
         else:

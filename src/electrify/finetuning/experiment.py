@@ -1,15 +1,16 @@
-"""One fine-tuning run of any benchmark: train, answer, measure, commit.
+"""Run one fine-tuning experiment of any benchmark: train, predict, evaluate, commit.
 
-A benchmark is a `Problem`: GLUE, SQuAD and your own files are three. Everything else is here, once.
+A benchmark implements `Problem`: GLUE, SQuAD and your own files do. Everything else they share.
 
-FOLDER/identity.json   what decides the result, if the folder is not part of a build: written first
-       checkpoints     while it trains
-       …               what the problem keeps beside the result
-       result.json     scores and what they came from: written last
+FOLDER/identity.json   everything that determines the result, unless a build has it; written first
+       checkpoints     during training
+       …               files that the problem saves next to the result
+       result.json     scores and identity; written last
 """
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -20,7 +21,14 @@ from numpy.typing import NDArray
 
 from electrify.errors import DamagedError, GuardError
 from electrify.finetuning.encoder import HEADS_DRAWN, Encoder, open_encoder
-from electrify.finetuning.fit import Fitted, OnProgress, fit, forget, outputs, silent
+from electrify.finetuning.fit import (
+    Fitted,
+    OnProgress,
+    fit,
+    no_progress,
+    outputs,
+    remove_checkpoints,
+)
 from electrify.finetuning.options import Fit
 from electrify.finetuning.results import (
     Result,
@@ -37,19 +45,19 @@ from electrify.training.observer import warn
 
 TRAIN = "train"
 Outputs = Sequence[NDArray[np.float32]]
-"""What a model gives for each example."""
+"""The outputs of a model for each example."""
 
 
 class PreparedSplit(NamedTuple):
-    """Examples as they were read and as a model takes them."""
+    """Examples as they were read, and as inputs of a model."""
 
     examples: Any
     rows: Any
-    """With the tokens of each in `lengths`, and `collate`: from numbers of some to a batch."""
+    """Has `lengths`, the number of tokens of each row, and `collate`, from indices to a batch."""
 
 
 class TrainedModel(NamedTuple):
-    """A model that was trained, and what it says of each split that is measured."""
+    """A trained model, with its outputs, answers and scores for each evaluated split."""
 
     model: Any
     encoder: Encoder
@@ -61,47 +69,47 @@ class TrainedModel(NamedTuple):
 
 
 class Problem(Protocol):
-    """What a benchmark says of itself."""
+    """What a benchmark implements to be fine-tuned and evaluated."""
 
     preset: str = ""
-    """The settings, as results call them."""
+    """Name of the settings in results."""
     identity: Mapping[str, Any] = {}
-    """All that decides the result; empty inside a build, which has its own."""
+    """Everything that determines the result; empty inside a build, which has its own identity."""
     splits: Sequence[str] = ("dev",)
-    """What to measure; "train" is what to learn from."""
+    """Splits to evaluate on; the training split is always "train"."""
     answered_together: int = 64
-    """Examples in a batch of prediction."""
+    """Batch size for prediction."""
     fewest_answers: int = 2
-    """As many answers that are all the same make a run degenerate."""
+    """Minimum number of answers for a run with identical answers to count as degenerate."""
 
     @property
     def name(self) -> str:
-        """The task, as results call it."""
+        """Return the name of the task in results."""
 
     def read(self, split: str) -> Any:
         """Return the examples of a split."""
 
     def prepare(self, examples: Any, encoder: Encoder, learn: bool) -> Any:
-        """Return examples as a model takes them, to learn from or to be answered."""
+        """Return examples as model inputs, to learn from or to predict."""
 
     def head(self, encoder: Encoder, seed: int) -> Any:
-        """Return the encoder under a new head; torch's generator has the seed, too."""
+        """Return the encoder with a new head; torch's global generator is seeded too."""
 
-    def answers(self, rows: Any, said: Outputs) -> Sequence[Any]:
-        """Return what outputs mean: an `Answer` for each example."""
+    def answers(self, rows: Any, outputs: Outputs) -> Sequence[Any]:
+        """Convert model outputs to an `Answer` for each example."""
 
     def measure(self, examples: Any, answers: Sequence[Any]) -> Mapping[str, float]:
-        """Return the scores of answers; the first is what models are chosen by."""
+        """Return the scores of answers; the first one selects the best model."""
 
     def keep(self, folder: Path, trained: TrainedModel) -> None:
-        """Write what is kept of a run beside its result."""
+        """Save files of a run next to its result."""
 
     def counts(self, splits: Mapping[str, PreparedSplit]) -> Mapping[str, Any]:
-        """Return `train_rows` and `malformed` of a result, if the benchmark reports them."""
+        """Return `train_rows` and `malformed` for the result, if the benchmark reports them."""
         return {}
 
     def learned(self, model: Any) -> None:
-        """Do to a trained model what has to be done before it answers."""
+        """Prepare a trained model for prediction, if necessary."""
         return None
 
 
@@ -112,9 +120,9 @@ def run_one(
     folder: Path,
     settings: Fit,
     device: str = "auto",
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
 ) -> Result:
-    """Run one seed; a training that breaks down is a result that says so, and a warning why."""
+    """Run one seed; if training diverges, warn and commit a failed result."""
     try:
         return train_and_measure(problem, model, seed, folder, settings, device, on_progress)
     except GuardError as error:
@@ -131,11 +139,11 @@ def train_and_measure(
     folder: Path,
     settings: Fit,
     device: str = "auto",
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
 ) -> Result:
-    """Fine-tune, measure, commit; a training that breaks down is an error.
+    """Fine-tune, evaluate and commit one seed; diverging training is an error.
 
-    After a kill it resumes where it was. `stored_result` gives a result that was committed before.
+    A killed run is resumed. `stored_result` returns a result that was committed before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if problem.identity:
@@ -144,15 +152,21 @@ def train_and_measure(
     train = splits[TRAIN].rows
     network = new_model(problem, encoder, seed)
     fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, on_progress)
-    trained = _answered(problem, encoder, splits, network, fitted)
-    problem.keep(folder, trained)
-    doubts = (degenerate(some, problem.fewest_answers) for some in trained.answers.values())
+    problem.learned(network)
+    raw, answers, scores = {}, {}, {}
+    for name in problem.splits:
+        examples, rows = splits[name]
+        raw[name] = outputs(network, rows.lengths, rows.collate, problem.answered_together)
+        answers[name] = problem.answers(rows, raw[name])
+        scores[name] = problem.measure(examples, answers[name])
+    problem.keep(folder, TrainedModel(network, encoder, splits, raw, answers, scores, fitted))
+    reasons = (degenerate(split, problem.fewest_answers) for split in answers.values())
     result = Result(
         problem.name,
         seed,
         problem.preset,
-        scores=trained.scores,
-        degenerate=next(filter(None, doubts), ""),
+        scores=scores,
+        degenerate=next(filter(None, reasons), ""),
         seconds=fitted.seconds,
         examples_per_second=fitted.examples_per_second,
         steps=fitted.steps,
@@ -162,41 +176,24 @@ def train_and_measure(
 
 
 def commit(problem: Problem, folder: Path, result: Result) -> Result:
-    """Write the result of a run, which makes it finished."""
+    """Write the result of a run, which marks it as finished."""
     folder.mkdir(parents=True, exist_ok=True)
     write_result(folder, result, problem.identity)
-    forget(folder)
+    remove_checkpoints(folder)
     return result
 
 
 def new_model(problem: Problem, encoder: Encoder, seed: int) -> Any:
-    """Build the model that is trained; what is new in it is drawn by the seed."""
+    """Build the model to train; new weights are initialized from the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return problem.head(encoder, seed)
 
 
-def _answered(
-    problem: Problem,
-    encoder: Encoder,
-    splits: Mapping[str, PreparedSplit],
-    model: Any,
-    fitted: Fitted,
-) -> TrainedModel:
-    problem.learned(model)
-    said, answers, scores = {}, {}, {}
-    for name in problem.splits:
-        examples, rows = splits[name]
-        said[name] = outputs(model, rows.lengths, rows.collate, problem.answered_together)
-        answers[name] = problem.answers(rows, said[name])
-        scores[name] = problem.measure(examples, answers[name])
-    return TrainedModel(model, encoder, splits, said, answers, scores, fitted)
+class LastValueCache(AbstractContextManager["LastValueCache"]):
+    """Caches the last value while a command runs, for the next seed of the same problem.
 
-
-class Latest:
-    """Keeps what was made last while a command runs, for the next seed of the same problem.
-
-    It lets go of it before it makes something else, so that no two of them are in memory.
+    The old value is released before a new one is made, so that memory never holds both.
     """
 
     def __init__(self) -> None:
@@ -204,7 +201,7 @@ class Latest:
         self.value: Any = None
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what was made for an equal key, or make it."""
+        """Return the cached value if the key is equal; otherwise make and cache a new one."""
         if self.key is None or self.key != key:
             self.clear()
             self.value = make()
@@ -212,24 +209,21 @@ class Latest:
         return self.value
 
     def clear(self) -> None:
-        """Let go of it."""
+        """Release the cached value."""
         self.key = self.value = None
-
-    def __enter__(self) -> "Latest":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.clear()
 
 
-LOADED = Latest()
-"""The examples of one problem. Workers of a pool have one each."""
+LOADED = LastValueCache()
+"""The tokenized examples of the last problem; every worker process has its own."""
 
 
 def load_splits(problem: Problem, model: str) -> tuple[Encoder, dict[str, PreparedSplit]]:
-    """Read and tokenise what a problem learns from and is measured on, once for all its seeds."""
+    """Read and tokenize the splits of a problem, once for all its seeds."""
 
-    def made() -> tuple[Encoder, dict[str, PreparedSplit]]:
+    def load() -> tuple[Encoder, dict[str, PreparedSplit]]:
         encoder, splits = open_encoder(model), {}
         for name in (TRAIN, *problem.splits):
             examples = problem.read(name)
@@ -238,48 +232,49 @@ def load_splits(problem: Problem, model: str) -> tuple[Encoder, dict[str, Prepar
             )
         return encoder, splits
 
-    loaded: tuple[Encoder, dict[str, PreparedSplit]] = LOADED.get((problem, model), made)
+    loaded: tuple[Encoder, dict[str, PreparedSplit]] = LOADED.get((problem, model), load)
     return loaded
 
 
 def stored_result(problem: Problem, folder: Path) -> Result | None:
-    """Return the result that a folder has; one of other settings is refused."""
-    begun, path = folder / "identity.json", folder / "result.json"
-    if not begun.is_file() and not path.is_file():
+    """Return the result stored in a folder, if any; refuse one with different settings."""
+    started, path = folder / "identity.json", folder / "result.json"
+    finished = path.is_file()
+    if not finished and not started.is_file():
         return None
-    before = read_json(path if path.is_file() else begun)
-    if path.is_file():
+    before = read_json(path if finished else started)
+    if finished:
         if "identity" not in before:
             if problem.identity:
                 raise damaged_result(path, "no identity")
-            print(f"note: {path} is of an earlier version of electrify: this seed is trained again")
+            print(f"note: {path} is from an earlier version of electrify; retraining this seed")
             return None
         before = before["identity"]
     refuse_other(
         folder,
         before,
         problem.identity,
-        others="other settings, another model or other data",
+        others="different settings, a different model or different data",
         free={"source"},
         later=HEADS_DRAWN,
         free_later={"preset"},
     )
-    if not path.is_file():
+    if not finished:
         return None
-    forget(folder)  # of a process that was killed just after the result
+    remove_checkpoints(folder)  # a process may have been killed right after writing the result
     return read_result(path)
 
 
 TO_PUBLISH = "files"
-"""The folder of a run with what a build publishes of it."""
+"""Folder in a run with the files that a build publishes."""
 
 
 def publish(out: Path, folder: Path) -> list[dict[str, Any]]:
-    """Commit the files of a run to a build; returns their entries for its manifest."""
+    """Commit the files of a run to a build; returns their manifest entries."""
     staged = folder / TO_PUBLISH
     files = sorted(path for path in staged.rglob("*") if path.is_file())
     if not files:
-        fix = f"remove {folder}: the same command trains it again"
+        fix = f"remove {folder} and rerun the command to train it again"
         raise DamagedError("the model of a finished run is missing", got=f"no {staged}", fix=fix)
     entries = []
     for path in files:
@@ -290,9 +285,7 @@ def publish(out: Path, folder: Path) -> list[dict[str, Any]]:
 
 
 def progressing(update: Update, name: str, done: int, count: int) -> OnProgress:
-    """Report the steps of one of several runs, of which some are done."""
-
-    def on_progress(step: int, steps: int, loss: float) -> None:
-        update((done + step / steps) / count, f"{name} {step:,}/{steps:,} loss {loss:.3f}")
-
-    return on_progress
+    """Return a callback that reports the progress of one of `count` runs, after `done` of them."""
+    return lambda step, steps, loss: update(
+        (done + step / steps) / count, f"{name} {step:,}/{steps:,} loss {loss:.3f}"
+    )

@@ -1,7 +1,7 @@
-"""One model fitted to one task: the training loop with the settings of fine-tuning.
+"""Fine-tune a model on one task: the training loop with the settings of fine-tuning.
 
-A long fit saves by the clock and at its end, and goes on after a kill; whoever has committed its
-result calls `forget`.
+Long runs save a checkpoint every 15 minutes and at the end, and resume after a kill. Once the
+result is committed, the caller calls `remove_checkpoints`.
 """
 
 import shutil
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from electrify.errors import UserError
-from electrify.finetuning.batches import Numbers, Shuffled, by_length
+from electrify.finetuning.batches import Shuffled, batches_by_length
 from electrify.finetuning.options import Fit
 from electrify.models.export import in_evaluation
 from electrify.recipes.schema import Optimizer
@@ -36,27 +36,27 @@ from electrify.training.training import Cadence, Stepper, Task, Training
 
 SECONDS_BETWEEN_SAVES = 900.0
 CHECKPOINTS = "checkpoints"
-LINES = 50
-"""How often the loss is told during a fit."""
+PROGRESS_REPORTS = 50
+"""How often a fine-tuning run reports its loss."""
 
 
 class Fitted(NamedTuple):
-    """What a fit came to."""
+    """The outcome of a fine-tuning run."""
 
     steps: int
     seconds: float
     loss: float
-    """Of the last line told; what it is a mean or a sum of is the model's affair."""
+    """The last reported loss; whether it is a mean or a sum depends on the model."""
     examples_per_second: float
 
 
 Collate = Callable[[NDArray[np.int64]], Any]
-"""From the numbers of some examples to the tensors a model takes."""
+"""Converts indices of examples to a batch of tensors."""
 OnProgress = Callable[[int, int, float], None]
-"""Takes the step, of how many, and the mean loss since it was called before."""
+"""Called with the step, the number of steps and the mean loss since the previous call."""
 
 
-def silent(step: int, steps: int, loss: float) -> None:
+def no_progress(step: int, steps: int, loss: float) -> None:
     """Report nothing."""
 
 
@@ -68,12 +68,13 @@ def fit(
     seed: int,
     folder: Path | None = None,
     device: str = "auto",
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = no_progress,
 ) -> Fitted:
-    """Fit a model, in place.
+    """Fine-tune a model in place.
 
-    `model(batch, totals)` gives the loss of what `collate` made, and sums with a "loss" in it.
-    Example number i has `lengths[i]` tokens. In `folder` a long fit saves itself and goes on.
+    `model(batch, totals)` returns the loss of a collated batch and a dictionary of sums that
+    contains "loss". Example i has `lengths[i]` tokens. Checkpoints are saved in `folder`, from
+    which a killed run is resumed.
     """
     check_fit(settings)
     engine = Engine(settings.precision, device)
@@ -83,13 +84,24 @@ def fit(
     shuffled = Shuffled(lengths, settings.batch_size, seed)
     steps = max(1, int(shuffled.per_epoch * settings.epochs))
     scale = layer_scale(model, settings.layer_decay, settings.layers)
-    losses = Losses(steps, on_progress)
+    observer = ProgressObserver(steps, on_progress)
+    optimizer = Optimizer(
+        kind=settings.optimizer,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        clip=settings.clip,
+    )
     stepper = Stepper(
         model=model,
         wrapped=model,
-        optimizer=build_optimizer(model, _optimizer(settings), scale),
+        optimizer=build_optimizer(model, optimizer, scale),
         engine=engine,
-        task=_task(shuffled, collate, engine.device),
+        task=Task(
+            shuffled,
+            settings.batch_size,
+            lambda batch: _to_device(collate(batch.examples), engine.device),
+            lambda sums, batches: {"loss": float(sums["loss"]) / batches},
+        ),
         clip=settings.clip,
         seed=seed,
     )
@@ -98,7 +110,7 @@ def fit(
         stepper,
         cadence=Cadence(
             steps,
-            log=max(1, steps // LINES),
+            log=max(1, steps // PROGRESS_REPORTS),
             save_seconds=SECONDS_BETWEEN_SAVES,
             save_at=frozenset([steps]) if checkpoints else frozenset(),
         ),
@@ -107,85 +119,71 @@ def fit(
         ),
         guard=Guard(GuardSettings(on_spike="off"), scaled=settings.precision == "fp16"),
         stop=Stop(),
-        observer=losses,
+        observer=observer,
         writer=Writer(checkpoints, Policy(keep_last=1)) if checkpoints else None,
     )
-    begin = time.monotonic()
+    began = time.monotonic()
     with watching(run.stop):
-        found = newest_checkpoint(engine, run.writer, losses)
+        found = newest_checkpoint(engine, run.writer, observer)
         start = found.step if found else 0
         resume(run, found)
         done = train(run, start)
     if done.why:
         raise KeyboardInterrupt
-    seconds = time.monotonic() - begin
+    seconds = time.monotonic() - began
     seen = (steps - start) * len(shuffled.lengths) / shuffled.per_epoch
-    fitted = Fitted(steps, seconds, losses.last, seen / seconds)
-    if checkpoints is None:
-        return fitted
-    about = checkpoints / "fitted.json"
-    if start == steps and about.is_file():  # killed after its last step
-        return Fitted(**read_json(about))
-    checkpoints.mkdir(exist_ok=True)
-    write_json(about, fitted._asdict())
+    fitted = Fitted(steps, seconds, observer.last, seen / seconds)
+    if checkpoints:
+        path = checkpoints / "fitted.json"
+        if start == steps and path.is_file():  # the process was killed after the last step
+            return Fitted(**read_json(path))
+        checkpoints.mkdir(exist_ok=True)
+        write_json(path, fitted._asdict())
     return fitted
 
 
-class Losses(StderrWarnings):
-    """Passes on how far a fine-tuning run is, and its loss."""
+class ProgressObserver(StderrWarnings):
+    """Passes the step and the loss of a fine-tuning run to a callback."""
 
-    def __init__(self, steps: int, on_progress: Callable[[int, int, float], None]) -> None:
+    def __init__(self, steps: int, on_progress: OnProgress) -> None:
         self.steps, self.on_progress, self.last = steps, on_progress, float("nan")
 
     def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
-        """Take the mean loss since the last line."""
+        """Report the mean loss since the previous call."""
         self.last = metrics["loss"]
         self.on_progress(step, self.steps, self.last)
 
 
-def forget(folder: Path) -> None:
-    """Remove the checkpoints of a fit whose result is committed."""
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a run whose result is committed."""
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
 def check_fit(settings: Fit) -> None:
-    """Refuse settings that cannot be."""
-    for name, least in (("lr", 0.0), ("epochs", 0.0), ("batch_size", 0)):
-        if not getattr(settings, name) > least:
-            got = f"{getattr(settings, name)}"
-            fix = f"give more than {least}"
-            raise UserError(f"--{name.replace('_', '-')} is out of range", got=got, fix=fix)
+    """Refuse invalid hyperparameters."""
+    for name, default in (("lr", "1e-4"), ("epochs", "3"), ("batch_size", "32")):
+        if not getattr(settings, name) > 0:
+            raise UserError(
+                f"--{name.replace('_', '-')} must be greater than 0",
+                got=f"{getattr(settings, name)}",
+                fix=f"use {default}, for example",
+            )
     if not 0 <= settings.warmup < 1:
-        raise UserError("--warmup is no share", got=f"{settings.warmup}", fix="give 0.1")
+        raise UserError(
+            "--warmup must be at least 0 and less than 1",
+            got=f"{settings.warmup}",
+            fix="use 0.1 to warm up over the first 10 % of training",
+        )
 
 
 @cache
 def _warn_once(text: str) -> None:
-    """A table of scores is made of many runs, which all have the same to say."""
+    """Warn only once, because the many runs of a results table would all repeat the warning."""
     warn(text)
 
 
-def _optimizer(settings: Fit) -> Optimizer:
-    return Optimizer(
-        kind=settings.optimizer,
-        lr=settings.lr,
-        weight_decay=settings.weight_decay,
-        clip=settings.clip,
-    )
-
-
-def _task(shuffled: Shuffled, collate: Collate, device: torch.device) -> Task:
-    def metrics(sums: dict[str, Tensor], batches: int) -> dict[str, float]:
-        return {"loss": float(sums["loss"]) / batches}
-
-    def tensors(batch: Numbers) -> Any:
-        return moved(collate(batch.examples), device)
-
-    return Task(shuffled, shuffled.batch_size, tensors, metrics)
-
-
-def moved(batch: Any, device: torch.device) -> Any:
-    """A named tuple of tensors, on a device."""
+def _to_device(batch: Any, device: torch.device) -> Any:
+    """Move a named tuple of tensors to a device."""
     return type(batch)._make(tensor.to(device, non_blocking=True) for tensor in batch)
 
 
@@ -193,12 +191,12 @@ def moved(batch: Any, device: torch.device) -> Any:
 def outputs(
     model: Any, lengths: Sequence[int], collate: Collate, batch_size: int = 64
 ) -> list[NDArray[np.float32]]:
-    """`model.logits` of every example, in their order; batches are of like length."""
+    """Return `model.logits` of every example, in order; batches have similar lengths."""
     device = next(model.parameters()).device
-    found: list[Any] = [None] * len(lengths)
+    logits: list[Any] = [None] * len(lengths)
     with in_evaluation(model):
-        for numbers in by_length(lengths, batch_size):
-            logits = model.logits(moved(collate(numbers), device)).float().cpu().numpy()
-            for number, row in zip(numbers, logits, strict=True):
-                found[number] = row
-    return found
+        for indices in batches_by_length(lengths, batch_size):
+            batch_logits = model.logits(_to_device(collate(indices), device)).float().cpu().numpy()
+            for index, row in zip(indices, batch_logits, strict=True):
+                logits[index] = row
+    return logits

@@ -1,25 +1,25 @@
-"""A head on an encoder, for classes or for scores: the official one, or the architecture's own.
+"""Classification and regression heads: the official one, or the architecture's own.
 
-Officially (google-research/electra finetune/classification) it is dropout and one linear layer on
-the [CLS] vector, no pooler. The official loss is a sum over the batch, so that clipping to a norm
-of 1 is nearly always active; the mean is what most others take. A filler row has weight 0 and is in
-no loss and no count.
+The official head (google-research/electra finetune/classification) is dropout and one linear layer
+on the [CLS] vector, without a pooler. The official loss is a sum over the batch, so that clipping
+to a norm of 1 is nearly always active; most other code uses the mean. Padding rows have weight 0
+and count in no loss or metric.
 """
 
 # B batch, L length, H width, C outputs
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from electrify.finetuning.options import LabelKind, Reduction
 from electrify.models.inputs import call
 
 
 class Labelled(NamedTuple):
-    """One labelled batch, or some rows of one, as tensors."""
+    """A labeled batch or micro-batch, as tensors."""
 
     ids_BL: Tensor
     attention_BL: Tensor
@@ -27,21 +27,21 @@ class Labelled(NamedTuple):
     types_BL: Tensor
     """0 in the first segment, 1 in the second."""
     labels_B: Tensor
-    """The number of a class; or a score, scaled as it is to be learned (officially to 0 … 1)."""
+    """Class indices, or scores as the model learns them (scaled to 0 … 1 in the official code)."""
     weights_B: Tensor
-    """1 for examples, 0 for filler rows."""
+    """1 for examples, 0 for padding rows."""
 
 
 class Examples(NamedTuple):
-    """What the mean loss of the global batch is divided by, known before any is computed."""
+    """The totals of the global batch, known before its loss: the denominator of the mean."""
 
     examples: float
     tokens: float = 0.0
-    """For the clock."""
+    """For measuring the speed."""
 
 
 class OnNetwork(nn.Module):
-    """What learns is a network of transformers with the head it comes with."""
+    """Wraps a transformers network that includes its head."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -50,19 +50,20 @@ class OnNetwork(nn.Module):
 
 
 class OnBackbone(nn.Module):
-    """What learns is a base model of transformers under layers of our own.
+    """Wraps a transformers base model, for subclasses to add their own layers.
 
-    The base model is best without a pooler, which would never be trained.
+    The base model should have no pooler, which would never be trained.
     """
 
-    base_model_prefix = "body"  # so that `layers.layer_scale` finds it, as in transformers' models
+    # As in transformers' models, for `layers.layer_scale`. Checkpoints contain this name.
+    base_model_prefix = "body"
 
-    def __init__(self, body: Any) -> None:
+    def __init__(self, backbone: Any) -> None:
         super().__init__()
-        self.body, self.config = body, body.config
+        self.body, self.config = backbone, backbone.config
 
     def draw(self, seed: int, *layers: nn.Linear) -> None:
-        """Initialise layers as officially: Glorot uniform, without bias."""
+        """Initialize layers as in the official code: Glorot uniform weights, zero biases."""
         generator = torch.Generator().manual_seed(seed)
         for layer in layers:
             nn.init.xavier_uniform_(layer.weight, generator=generator)
@@ -70,76 +71,65 @@ class OnBackbone(nn.Module):
 
 
 class Head(nn.Module):
-    """What both kinds of heads share: from the logits of each row to this batch's loss."""
+    """Base of both heads: computes the loss of a batch from its logits."""
 
     kind: LabelKind
     reduction: Reduction
 
     def forward(self, batch: Labelled, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
-        """This batch's share of the loss, and its sums for the metrics."""
+        """Return this micro-batch's part of the loss, and its sums for the metrics."""
         logits_BC = self.logits(batch)
-        losses_B = _LOSSES[self.kind](logits_BC, batch.labels_B)
+        if self.kind == "classes":
+            losses_B = cross_entropy(logits_BC, batch.labels_B, reduction="none")
+        else:
+            losses_B = (logits_BC.squeeze(-1) - batch.labels_B).square()
         loss = (losses_B * batch.weights_B).sum()
         if self.reduction == "mean":
             loss = loss / totals.examples
         sums = {"loss": loss.detach(), "examples": batch.weights_B.sum()}
         if self.kind == "classes":
-            right_B = logits_BC.detach().argmax(dim=-1) == batch.labels_B
-            sums["correct"] = (right_B * batch.weights_B).sum()
+            correct_B = logits_BC.detach().argmax(dim=-1) == batch.labels_B
+            sums["correct"] = (correct_B * batch.weights_B).sum()
         return loss, sums
 
     def logits(self, batch: Labelled) -> Tensor:
-        """What the head says of each row, in float32."""
-        raise TypeError("Classifier and OwnHead say how")
+        """Return the logits of each row, in float32."""
+        raise NotImplementedError
 
 
 class Classifier(OnBackbone, Head):
-    """An encoder with the official head of `outputs` numbers; a score has one."""
+    """An encoder with the official head; `outputs` is 1 for a score."""
 
     def __init__(
         self,
-        body: Any,
+        backbone: Any,
         outputs: int,
         kind: LabelKind,
         reduction: Reduction,
         dropout: float = 0.1,
         seed: int = 0,
     ) -> None:
-        super().__init__(body)
+        super().__init__(backbone)
         self.kind, self.reduction = kind, reduction
         self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(body.config.hidden_size, outputs)
+        self.classifier = nn.Linear(backbone.config.hidden_size, outputs)
         self.draw(seed, self.classifier)
 
     def logits(self, batch: Labelled) -> Tensor:
-        """What the head says of each row, in float32."""
+        """Return the logits of each row, in float32."""
         hidden_BLH = call(self.body, batch.ids_BL, batch)[0]
         logits_BC: Tensor = self.classifier(self.dropout(hidden_BLH[:, 0]))
         return logits_BC.float()
 
 
 class OwnHead(OnNetwork, Head):
-    """A network of transformers' sequence-classification classes, with the head it comes with."""
+    """A sequence-classification network of transformers, with its own head."""
 
     def __init__(self, network: Any, kind: LabelKind, reduction: Reduction = "mean") -> None:
         super().__init__(network)
         self.kind, self.reduction = kind, reduction
 
     def logits(self, batch: Labelled) -> Tensor:
-        """What the head says of each row, in float32."""
+        """Return the logits of each row, in float32."""
         logits_BC: Tensor = call(self.network, batch.ids_BL, batch).logits
         return logits_BC.float()
-
-
-def _cross_entropy(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(logits_BC, labels_B, reduction="none")
-
-
-def _squared_error(logits_BC: Tensor, labels_B: Tensor) -> Tensor:
-    return (logits_BC.squeeze(-1) - labels_B).square()
-
-
-_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "classes": _cross_entropy,
-    "score": _squared_error,
-}

@@ -1,4 +1,4 @@
-"""What the commands that fine-tune can be told. Apart from what they do: help comes at once."""
+"""Options of the fine-tuning commands, apart from their code so that --help stays fast."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,209 +14,209 @@ HeadKind = Literal["official", "own"]
 InitHead = Literal["new", "pretrained"]
 LabelKind = Literal["classes", "score"]
 Reduction = Literal["sum", "mean"]
-"""Of the losses of a batch."""
+"""How the losses of a batch are reduced."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a model is fitted."""
+    """Hyperparameters of a fine-tuning run."""
 
     lr: float = 1e-4
-    """Peak learning rate, of the head."""
+    """Peak learning rate (of the head, if layers have their own rates)."""
     epochs: float = 3.0
-    """How often every example is seen."""
+    """Passes over the training set."""
     batch_size: int = 32
-    """Examples an update."""
+    """Examples per step."""
     layer_decay: float = 0.8
-    """What the rate is multiplied by from each layer to the one below; 1: the same for all."""
+    """Factor of the learning rate from each layer to the one below; 1 disables layer decay."""
     layers: LayerDecayKind = "intended"
-    """Exponents of the layer decay: as intended, or official, with the slip in ELECTRA's code."""
+    """Exponents of the layer decay: intended, or official, with the bug in ELECTRA's code."""
     optimizer: Literal["electra-adam", "adamw"] = "electra-adam"
-    """electra-adam: no bias correction, as officially."""
+    """electra-adam: Adam without bias correction, as in the official code."""
     weight_decay: float = 0.0
-    """Decay of matrices and tables."""
+    """Weight decay of weight matrices and embeddings."""
     schedule: Literal["electra", "linear", "constant"] = "electra"
-    """electra: warm-up times decay."""
+    """electra: warm-up multiplied by linear decay, as in the official code."""
     warmup: float = 0.1
-    """Share of the steps in which the rate rises."""
+    """Fraction of the steps that warm up the learning rate."""
     clip: float = 1.0
-    """Largest joint norm of all gradients; 0 for no limit."""
+    """Maximum global gradient norm; 0 disables clipping."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """Of matrix products."""
+    """Precision of matmuls."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning(AcceptsTextPaths):
-    """What commands that fine-tune on GLUE have in common."""
+    """Options that all commands for fine-tuning on GLUE share."""
 
     data: Path
-    """The GLUE folder: CoLA, SST-2, …; or a copy of the Hub's nyu-mll/glue."""
+    """GLUE folder with CoLA, SST-2, …, or a copy of nyu-mll/glue from the Hub."""
     out: Path
-    """The folder of the results; the same command again adds what is missing."""
+    """Folder for the results; rerun to add what is missing."""
     preset: PresetName = "paper"
-    """Known settings; what a result was made with is shown beside it."""
+    """Published hyperparameters; the tables name the preset of every result."""
     head: HeadKind | None = None
-    """official: dropout and a linear layer on [CLS]; own: the architecture's."""
+    """official: dropout and a linear layer on [CLS]; own: the architecture's; default: preset's."""
     init_head: InitHead = "new"
-    """new: draw the head by the seed; pretrained: keep the model's weights that fit an own head."""
+    """new: initialize the head from the seed; pretrained: keep matching weights (--head own)."""
     lr: float | None = None
-    """Peak learning rate in place of the preset's."""
+    """Peak learning rate; by default the preset's."""
     epochs: float | None = None
-    """Epochs in place of the preset's, for every task."""
+    """Epochs of every task; by default the preset's."""
     batch_size: int | None = None
-    """Examples an update in place of the preset's 32."""
+    """Examples per step; by default the preset's 32."""
     layer_decay: float | None = None
-    """Layer-wise decay of the rate in place of the preset's; 1 for none."""
+    """Layer-wise learning-rate decay; by default the preset's; 1 disables it."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """Of matrix products; bf16 is faster where the processor has it."""
+    """Precision of matmuls; bf16 is faster on hardware that supports it."""
     from_mnli: str = ""
-    """Tasks, with commas, that start from an MNLI model, besides the preset's."""
+    """Comma-separated tasks to start from an MNLI model, in addition to the preset's."""
     length: int = 128
-    """Tokens an example has at most."""
+    """Maximum tokens per example."""
     train_limit: int = 0
-    """Only the first examples of each training file; 0 for all."""
+    """Use only the first N examples of each training file; 0 uses all."""
     workers: int = 1
-    """Jobs at the same time."""
+    """Jobs to run in parallel; 0 uses all CPU cores."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train; auto: CUDA if there is one, else the CPU."""
+    """Device to train on; auto uses CUDA if available, otherwise the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Glue(Tuning):
-    """Fine-tune on GLUE tasks with several seeds, and show the scores beside published ones."""
+    """Fine-tune on GLUE tasks with several seeds, and compare the scores with published ones."""
 
     model: tyro.conf.Positional[str]
-    """An encoder that transformers loads: a folder or a name on the Hub."""
+    """Encoder that transformers can load: a folder or a name on the Hub."""
     tasks: str = "all"
-    """cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, with commas; all is without wnli."""
+    """Comma-separated: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; all excludes wnli."""
     seeds: int = 0
-    """Seeds of every task; 0 takes the preset's number."""
+    """Seeds per task; 0 uses the preset's number."""
 
 
 @dataclass(frozen=True)
 class GlueSubmit(AcceptsTextPaths):
-    """Predict the test files with the best run of each task by its development score."""
+    """Predict the test files with the best run of each task on its development set."""
 
     results: tyro.conf.Positional[Path]
     """The --out of `electrify glue`."""
     data: Path
-    """The GLUE folder, with test files."""
+    """GLUE folder, including the test files."""
     out: Path = Path("submission.zip")
-    """FILE.zip with all tasks, for the server; or a folder, for single .tsv files of any tasks."""
+    """FILE.zip of all tasks for the GLUE server, or a folder for .tsv files of any tasks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to predict; auto: CUDA if there is one, else the CPU."""
+    """Device to predict on; auto uses CUDA if available, otherwise the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Tuning):
-    """Search for the learning rate, epochs, layer decay and batch size of one task."""
+    """Search for the best learning rate, epochs, layer decay and batch size of a task."""
 
     model: tyro.conf.Positional[str]
-    """An encoder that transformers loads: a folder or a name on the Hub."""
+    """Encoder that transformers can load: a folder or a name on the Hub."""
     task: str
-    """One GLUE task."""
+    """GLUE task to tune."""
     trials: int = 20
-    """How many settings to try in all, those of earlier runs of the command included."""
+    """Total number of trials, including those of earlier runs of this command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(Tuning):
-    """Fine-tune every checkpoint of a pre-training run, to see scores along the training."""
+    """Fine-tune every checkpoint of a pre-training run to see how its scores develop."""
 
     run: tyro.conf.Positional[Path]
-    """The folder of a pre-training run."""
+    """Folder of the pre-training run."""
     tasks: str = "cola,stsb"
-    """GLUE tasks, with commas."""
+    """Comma-separated GLUE tasks."""
     seeds: int = 2
-    """Seeds of every task."""
+    """Seeds per task."""
 
 
 @dataclass(frozen=True)
 class Squad(AcceptsTextPaths):
-    """Fine-tune an encoder on SQuAD and answer the development file's questions."""
+    """Fine-tune an encoder on SQuAD and answer the questions of the development file."""
 
     model: tyro.conf.Positional[str]
-    """A folder that transformers loads, or a model on the Hub."""
+    """Encoder that transformers can load: a folder or a name on the Hub."""
     data: Path
-    """The folder with train-v1.1*.json and dev-v1.1*.json, or 2.0, plain or .xz."""
+    """Folder with train-v1.1*.json and dev-v1.1*.json (or v2.0), plain or .xz."""
     out: Path
-    """The folder to make."""
+    """Output folder; rerun to resume."""
     version: Literal["auto", "1.1", "2.0"] = "auto"
-    """Of SQuAD; auto: the one that the folder has."""
+    """Version of SQuAD; auto uses the one in the folder."""
     head: Literal["simple", "official"] = "simple"
-    """simple: of transformers, so that it loads the result; official: ELECTRA's joint one."""
+    """simple: transformers' head, so that it can load the result; official: ELECTRA's head."""
     fit: Annotated[Fit, tyro.conf.arg(name="")] = field(
         default_factory=lambda: Fit(epochs=2.0, weight_decay=0.01)
     )
     length: int = 512
-    """Most tokens in a window; less if the encoder reads less."""
+    """Maximum tokens per window; lower if the encoder's maximum is lower."""
     stride: int = 128
-    """Tokens of the context from one window to the next."""
+    """Context tokens between the starts of consecutive windows."""
     train_share: float = 1.0
-    """Learn from a share of the questions, the same ones every time."""
+    """Fraction of the training questions to use; always the same ones."""
     dev_limit: int = 0
-    """Answer the first so many questions; 0: all."""
+    """Answer only the first N development questions; 0 answers all."""
     null_threshold: float | None = None
-    """2.0: no answer above these odds; by default 0, or -2.75 with the official head."""
+    """2.0: predict no answer above these null odds; default 0, or -2.75 with --head official."""
     seed: int = 0
-    """Of new weights, order and dropout."""
+    """Seed of new weights, data order and dropout."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train; auto: CUDA if there is one, else the CPU."""
+    """Device to train on; auto uses CUDA if available, otherwise the CPU."""
 
 
 @dataclass(frozen=True)
 class Finetune(AcceptsTextPaths):
-    """Fine-tune an encoder on one's own CSV, TSV, JSON lines or CoNLL-style files."""
+    """Fine-tune an encoder on your CSV, TSV, JSON lines or CoNLL-style files."""
 
     model: tyro.conf.Positional[str]
-    """An encoder that transformers loads: a folder or a name on the Hub."""
+    """Encoder that transformers can load: a folder or a name on the Hub."""
     train: Path
-    """What to learn from: .csv, .tsv, .jsonl, or CoNLL-style; also packed (.gz, …)."""
+    """Training file: .csv, .tsv, .jsonl or CoNLL-style; may be compressed (.gz, …)."""
     dev: Path
-    """What to measure on, of the same form."""
+    """Development file to evaluate on, in the same format."""
     out: Path
-    """The folder to make; the same command again goes on, or shows the result."""
+    """Output folder; rerun to resume, or to show the result again."""
     kind: Literal["auto", "classes", "score", "tags"] = "auto"
-    """What to learn; auto finds it from the data and says so."""
+    """What to predict; auto infers it from the data and reports it."""
     text: str = ""
-    """Column of the text, if its name is not a usual one; a number in CoNLL-style files."""
+    """Text column, if its name is unusual; a column number in CoNLL-style files."""
     pair: str = ""
     """Column of a second text."""
     label: str = ""
-    """Column of classes, scores or tags."""
+    """Column of the classes, scores or tags."""
     length: int = 256
-    """Tokens a text has at most; what is longer is cut, and counted."""
+    """Maximum tokens per text; longer texts are truncated, and counted."""
     seed: int = 0
-    """Of the new head, the order of examples and dropout."""
+    """Seed of the new head, data order and dropout."""
     seeds: int = 1
-    """How many seeds, from --seed on; the best on the development file is kept."""
+    """Number of seeds, starting at --seed; the best on the development file is kept."""
     init_head: InitHead = "new"
-    """new: draw the head by the seed; pretrained: keep the model's weights that fit it."""
+    """new: initialize the head from the seed; pretrained: keep the model's matching weights."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train; auto: CUDA if there is one, else the CPU."""
+    """Device to train on; auto uses CUDA if available, otherwise the CPU."""
     fit: tyro.conf.OmitArgPrefixes[Fit] = field(default_factory=Fit)
-    """How a model is fitted."""
+    """Hyperparameters of the fine-tuning run."""
 
 
 @dataclass(frozen=True)
 class Predict(AcceptsTextPaths):
-    """Predict classes, scores or tags for the rows of a file, and measure them if it has labels."""
+    """Predict classes, scores or tags for the rows of a file; evaluate them if it has labels."""
 
     model: tyro.conf.Positional[Path]
-    """The --out of `electrify finetune`, or another folder with a sequence or token classifier."""
+    """The --out of `electrify finetune`, or any folder with a sequence or token classifier."""
     file: tyro.conf.Positional[Path]
-    """Texts: .csv, .tsv, .jsonl, or CoNLL-style; also packed (.gz, …)."""
+    """File of texts: .csv, .tsv, .jsonl or CoNLL-style; may be compressed (.gz, …)."""
     out: Path | None = None
-    """File to write: .csv, .tsv, .jsonl (.gz); otherwise, to the terminal in the form of FILE."""
+    """Output file: .csv, .tsv or .jsonl (.gz); by default the terminal, in the format of FILE."""
     text: str = ""
-    """Column of the text, if its name is not a usual one; a number in CoNLL-style files."""
+    """Text column, if its name is unusual; a column number in CoNLL-style files."""
     pair: str = ""
     """Column of a second text."""
     label: str = ""
-    """Column of the labels to measure with."""
+    """Column of the labels to evaluate against."""
     length: int = 0
-    """Tokens a text has at most; 0: what the model was fine-tuned with."""
+    """Maximum tokens per text; 0 uses the length that the model was fine-tuned with."""
     batch_size: int = 64
-    """Texts at a time."""
+    """Texts per batch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto: CUDA if there is one, else the CPU."""
+    """Device to predict on; auto uses CUDA if available, otherwise the CPU."""

@@ -1,7 +1,7 @@
 """Statistics of the scores of several seeds: intervals and p-values.
 
-They are about the noise of fine-tuning, on the same examples and from the same weights, and say
-nothing of other pre-training seeds, nor of other examples.
+They cover the noise of fine-tuning with the same examples and the same pre-trained weights, not the
+noise of other pre-training seeds or other examples.
 """
 
 import math
@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Aggregate = Literal["mean", "median", "best"]
-"""Of the scores of a task's seeds."""
+"""How the scores of the seeds of a task are aggregated."""
 ScoreArray = NDArray[np.float64]
 
 RESAMPLES = 10_000
 FEWEST_FOR_INTERVAL = 6
-"""Below it even the range of all scores covers a median in less than 95 % of cases, 1 - 2^(1-n)."""
+"""With fewer scores, even their range covers the median in less than 95 % of cases, 1 - 2^(1-n)."""
 COVERAGE: dict[Aggregate, dict[int, int]] = {
     "mean": {6: 86, 8: 89, 10: 89, 20: 93},
     "median": {6: 93, 8: 92, 10: 94, 20: 94},
 }
-"""In how many % of normal samples of so many scores the 95 % interval holds the true value."""
+"""Measured coverage of the 95 % interval in %, by the number of normally distributed scores."""
 EXACT = 16
-"""Up to so many pairs all patterns of signs are tried."""
+"""Up to this many pairs, all sign patterns are tried."""
 
 
 AGGREGATES: dict[Aggregate, Callable[..., ScoreArray]] = {
@@ -35,7 +35,7 @@ AGGREGATES: dict[Aggregate, Callable[..., ScoreArray]] = {
 
 
 def bounds(values: ScoreArray, aggregate: Aggregate = "mean") -> tuple[float, float]:
-    """The range of few scores, or an interval of their mean or median; `bounds_are` says which.
+    """Return the range of few scores, or an interval of their mean or median; see `bounds_are`.
 
     >>> bounds(np.array([0.5, 0.25]))
     (0.25, 0.5)
@@ -48,37 +48,37 @@ def bounds(values: ScoreArray, aggregate: Aggregate = "mean") -> tuple[float, fl
 
 
 def bounds_are(count: int, aggregate: Aggregate = "mean") -> str:
-    """Name what `bounds` gives for so many scores."""
+    """Describe the bounds that `bounds` returns for this many scores."""
     if count < FEWEST_FOR_INTERVAL:
-        return "the range of the seeds"
-    said = f"the 95 % bootstrap interval of the {aggregate}"
-    measured = COVERAGE.get(aggregate, {})
-    least = max((n for n in measured if n <= count), default=None)
-    if least is None:
-        return said
-    return f"{said} (nominal; {measured[least]} % measured with {least} normal scores)"
+        return "the range over the seeds"
+    name = f"the nominal 95 % bootstrap interval of the {aggregate}"
+    coverage = COVERAGE.get(aggregate, {})
+    nearest = max((n for n in coverage if n <= count), default=None)
+    if nearest is None:
+        return name
+    return f"{name} (measured coverage: {coverage[nearest]} % for {nearest} normal scores)"
 
 
 def interval(groups: Sequence[ScoreArray], aggregate: Aggregate = "mean") -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean over groups of each group's mean or median.
+    """Return the 95 % percentile bootstrap interval of the mean over the groups' means or medians.
 
-    Every group is drawn from by itself; always the same draws. None for groups of few scores, of
-    which it would be far too narrow, nor for the best, of which the bootstrap says nothing.
+    Each group is resampled separately, with a fixed seed. The interval is NaN if a group has few
+    scores, because it would be far too narrow, and for the best, which cannot be bootstrapped.
     """
     few = any(len(values) < FEWEST_FOR_INTERVAL for values in groups)
     if aggregate == "best" or not groups or few:
         return math.nan, math.nan
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     total = np.zeros(RESAMPLES)
     for values in groups:
-        chosen = draw.integers(len(values), size=(RESAMPLES, len(values)))
+        chosen = rng.integers(len(values), size=(RESAMPLES, len(values)))
         total += AGGREGATES[aggregate](values[chosen], axis=1)
     low, high = np.quantile(total / len(groups), [0.025, 0.975])
     return float(low), float(high)
 
 
 def sign_flip(groups: Sequence[ScoreArray]) -> float:
-    """The share of sign patterns that take the mean of the groups' means as far from 0, or further.
+    """Return the two-sided p-value of a sign-flip permutation test of the mean of group means.
 
     >>> sign_flip([np.array([1.0, 2.0, 3.0])])
     0.25
@@ -95,5 +95,5 @@ def sign_flip(groups: Sequence[ScoreArray]) -> float:
 
 
 def deviation(values: Sequence[float] | ScoreArray) -> float:
-    """Return the standard deviation, with n - 1; not a number for a single value."""
+    """Return the sample standard deviation (n - 1); NaN for a single value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan

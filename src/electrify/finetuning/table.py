@@ -1,7 +1,4 @@
-"""A table of names and percentages with footnotes, and four ways to write it.
-
-It is made once and written for a terminal, in Markdown, LaTeX or CSV.
-"""
+"""A table of names and percentages with footnotes, for the terminal, Markdown, LaTeX or CSV."""
 
 import csv
 import io
@@ -18,7 +15,7 @@ DASH = "–"
 
 
 class Cell(NamedTuple):
-    """A word, or a percentage with its interval; and the footnotes to it."""
+    """A text, or a percentage with its interval, and the numbers of its footnotes."""
 
     content: str | float
     interval: tuple[float, float] = (math.nan, math.nan)
@@ -26,24 +23,24 @@ class Cell(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Return the content as text."""
         if isinstance(self.content, str):
             return self.content
-        return DASH if math.isnan(self.content) else _tenths(self.content)
+        return DASH if math.isnan(self.content) else _one_decimal(self.content)
 
     @property
     def bounds(self) -> str:
-        """The interval for people; empty if there is none."""
+        """Return the interval as text; empty if there is none."""
         low, high = self.interval
-        return "" if math.isnan(low) else f"[{_tenths(low)} {_tenths(high)}]"
+        return "" if math.isnan(low) else f"[{_one_decimal(low)} {_one_decimal(high)}]"
 
 
-def _tenths(number: float) -> str:
+def _one_decimal(number: float) -> str:
     return f"{round(number, 1) + 0.0:.1f}"  # + 0.0: no -0.0
 
 
 class Table(NamedTuple):
-    """Cells under columns, and footnotes: the first is number 1."""
+    """Columns, rows of cells, and footnotes, numbered from 1."""
 
     title: str
     columns: tuple[str, ...]
@@ -52,25 +49,25 @@ class Table(NamedTuple):
 
 
 class Notes:
-    """Footnotes that get a number when they are first asked for."""
+    """Footnotes, numbered in the order of their first use."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
 
     def marks(self, texts: Iterable[str]) -> tuple[int, ...]:
-        """The numbers of some footnotes."""
+        """Return the numbers of footnotes, adding new ones."""
         return tuple(self.numbers.setdefault(text, len(self.numbers) + 1) for text in texts)
 
 
 def percent(
-    share: float, bounds: tuple[float, float] = (math.nan, math.nan), marks: tuple[int, ...] = ()
+    fraction: float, bounds: tuple[float, float] = (math.nan, math.nan), marks: tuple[int, ...] = ()
 ) -> Cell:
-    """A fraction, and its interval, as a cell in percent."""
-    return Cell(100 * share, (100 * bounds[0], 100 * bounds[1]), marks)
+    """Return a fraction and its interval as a cell in percent."""
+    return Cell(100 * fraction, (100 * bounds[0], 100 * bounds[1]), marks)
 
 
 def terminal(table: Table, width: int | None = None) -> str:
-    """Lines for a terminal, intervals under their numbers."""
+    """Format a table for the terminal, with intervals below their numbers."""
     shown = RichTable(title=table.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for column in table.columns:
         first = column == table.columns[0]
@@ -86,24 +83,24 @@ def terminal(table: Table, width: int | None = None) -> str:
     with console.capture() as captured:
         console.print(shown)
         for number, note in enumerate(table.notes, 1):
-            console.print(Text(f"{_raised(number)} {note}"))
+            console.print(Text(f"{_superscript(number)} {note}"))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def _lines(cell: Cell) -> str:
-    marks = "\u2009".join(_raised(mark) for mark in cell.marks)
+    marks = "\u2009".join(_superscript(mark) for mark in cell.marks)
     name = cell.text.replace(" (", "\n(")
     return f"{name}{marks}\n{cell.bounds}".rstrip("\n")
 
 
-def _raised(number: int) -> str:
+def _superscript(number: int) -> str:
     return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def markdown(table: Table) -> str:
-    """A table of GitHub's Markdown, footnotes below."""
+    """Format a table as GitHub Markdown, with footnotes below."""
     lines = [
-        _pipes(_escaped(column) for column in table.columns),
+        _pipes(map(_escaped, table.columns)),
         _pipes(["---", *["---:"] * (len(table.columns) - 1)]),
     ]
     lines += [_pipes(_markdown_cell(cell) for cell in row) for row in table.rows]
@@ -125,11 +122,11 @@ def _escaped(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """A table for booktabs, footnotes below."""
+    """Format a table as LaTeX with booktabs, with footnotes below."""
     lines = [
         r"\begin{tabular}{l" + "r" * (len(table.columns) - 1) + "}",
         r"\toprule",
-        " & ".join(_tex(column) for column in table.columns) + r" \\",
+        " & ".join(map(_tex, table.columns)) + r" \\",
         r"\midrule",
     ]
     lines += [" & ".join(_tex_cell(cell) for cell in row) + r" \\" for row in table.rows]
@@ -141,10 +138,12 @@ def latex(table: Table) -> str:
 
 def _tex_cell(cell: Cell) -> str:
     marks = ",".join(map(str, cell.marks))
-    raised = rf"\textsuperscript{{{marks}}}" if marks else ""
+    superscript = rf"\textsuperscript{{{marks}}}" if marks else ""
     bounds = rf" {{\scriptsize {_tex(cell.bounds)}}}" if cell.bounds else ""
-    # \relax: a row that begins with [ would be read as the option of the \\ before it
-    return (r"\relax " if cell.text.startswith("[") else "") + _tex(cell.text) + raised + bounds
+    # \relax: a [ at the start of a row would be parsed as an option of the \\ before it.
+    return (
+        (r"\relax " if cell.text.startswith("[") else "") + _tex(cell.text) + superscript + bounds
+    )
 
 
 _TEX = {
@@ -156,31 +155,27 @@ _TEX = {
     "–": "--",
     "×": r"$\times$",
     "…": r"\ldots{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{char: f"\\{char}" for char in "&%$#_{}"},
 }
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(sign, sign) for sign in " ".join(text.split()))
+    return "".join(_TEX.get(char, char) for char in " ".join(text.split()))
 
 
 def comma_separated(table: Table) -> str:
-    """CSV with a column for either end of an interval, and the footnotes of a row in the last."""
-    ends = [any(row[place].bounds for row in table.rows) for place in range(len(table.columns))]
+    """Format a table as CSV: intervals have low and high columns, footnotes the last column."""
+    has_bounds = [any(row[i].bounds for row in table.rows) for i in range(len(table.columns))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    header = [
-        name
-        for column, has in zip(table.columns, ends, strict=True)
-        for name in ([column, f"{column} low", f"{column} high"] if has else [column])
-    ]
+    header: list[str] = []
+    for column, bounded in zip(table.columns, has_bounds, strict=True):
+        header += [column, f"{column} low", f"{column} high"] if bounded else [column]
     writer.writerow([*header, "notes"])
     for row in table.rows:
-        values = [
-            value
-            for cell, has in zip(row, ends, strict=True)
-            for value in ([cell.content, *cell.interval] if has else [cell.content])
-        ]
+        values: list[str | float] = []
+        for cell, bounded in zip(row, has_bounds, strict=True):
+            values += [cell.content, *cell.interval] if bounded else [cell.content]
         marks = dict.fromkeys(mark for cell in row for mark in cell.marks)
         notes = "; ".join(table.notes[mark - 1] for mark in marks)
         writer.writerow([*(_number(value) for value in values), notes])

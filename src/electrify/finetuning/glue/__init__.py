@@ -1,1 +1,1 @@
-"""Any encoder, GLUE: tasks × seeds to a table beside published rows."""
+"""Fine-tune encoders on GLUE with several seeds, and compare the scores with published ones."""

@@ -1,4 +1,4 @@
-"""`electrify glue compare A B`: two sets of results, seed by seed."""
+"""`electrify glue compare A B`: compare the results of two models, seed by seed."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,38 +9,39 @@ import tyro
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
 from electrify.finetuning.glue.results import need_results, paired_differences
-from electrify.finetuning.glue.tables import comparison_text
+from electrify.finetuning.glue.tables import differences_table
+from electrify.finetuning.table import terminal
 from electrify.storage.commit import differences, read_json
 
 
 @dataclass(frozen=True)
 class Compare(AcceptsTextPaths):
-    """Whether one model is better than another on the tasks and seeds that both have."""
+    """Test whether one model is better than another on the tasks and seeds that both have."""
 
     first: tyro.conf.Positional[Path]
-    """A folder of `electrify glue`."""
+    """Results of the first model: the --out of `electrify glue`."""
     second: tyro.conf.Positional[Path]
-    """Another one."""
+    """Results of the second model."""
 
 
 def compare(settings: Compare) -> list[dict[str, Any]]:
-    """Print and return the differences with their intervals."""
+    """Print and return the differences, with intervals and p-values."""
     both = [need_results(folder) for folder in (settings.first, settings.second)]
-    for line in unlike(settings.first, settings.second):
-        print(f"note: {line}")
+    for note in other_differences(settings.first, settings.second):
+        print(f"note: {note}")
     found = paired_differences(*both)
     if not found:
         raise UserError(
-            "nothing to compare: no task with the same seed is in both",
+            "nothing to compare: the folders have no task and seed in common",
             got=f"{settings.first} and {settings.second}",
             fix="run the same tasks and seeds with both models",
         )
-    print(comparison_text(found, settings.first.name, settings.second.name))
+    print(terminal(differences_table(found, settings.first.name, settings.second.name)))
     return [difference._asdict() for difference in found]
 
 
-def unlike(first: Path, second: Path) -> list[str]:
-    """In what the jobs that both have differ beside the model; other dev files are an error."""
+def other_differences(first: Path, second: Path) -> list[str]:
+    """Describe how common jobs differ besides the model; different dev files are an error."""
     notes: dict[str, None] = {}
     for path in sorted(first.glob("jobs/*/result.json")):
         other = second / "jobs" / path.parent.name / "result.json"
@@ -51,7 +52,7 @@ def unlike(first: Path, second: Path) -> list[str]:
         if mine["data"].get("dev") != theirs["data"].get("dev"):
             got = f"{first} and {second}"
             fix = "run both on the same data"
-            raise UserError(f"{task}: measured on other development files", got=got, fix=fix)
+            raise UserError(f"{task}: the development files are different", got=got, fix=fix)
         if differing := differences(mine, theirs, free={"source", "model"}):
             notes[f"{task}: {differing}"] = None
     return list(notes)

@@ -1,11 +1,11 @@
-"""Known ways to fine-tune on GLUE, each a row with a name that every result carries.
+"""Presets: published hyperparameters for GLUE. Every result carries the name of its preset.
 
-A preset also says which scores of a run are its score: papers differ in metrics and in the halves
-of MNLI.
+A preset also defines which metrics make up the score of a run: papers differ in the metrics and in
+using one or both MNLI development sets.
 
-Sizes are told apart by width, as ELECTRA's own settings are: small up to 384, large from 1,024.
-Sources: the paper's appendix; google-research/electra configure_finetuning.py; the experiments of
-lmtuners (seed-003) and electra_pytorch (seed-004).
+The size is inferred from the hidden size: small up to 384, large from 1,024. Sources: the paper's
+appendix; google-research/electra configure_finetuning.py; the experiments of lmtuners (seed-003)
+and electra_pytorch (seed-004).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,39 +20,23 @@ from electrify.finetuning.stats import Aggregate
 Size = Literal["small", "base", "large"]
 AverageName = Literal["average", "seed-003 style", "GLUE"]
 Reading = tuple[tuple[Split, MetricName], ...]
-"""The scores of a run whose mean is its score."""
-
-
-def _first(task: GlueTask) -> Reading:
-    return (("dev", task.metrics[0]),)
-
-
-def _first_of_both(task: GlueTask) -> Reading:
-    return tuple((split, task.metrics[0]) for split in _dev_splits(task))
-
-
-def _all_of_both(task: GlueTask) -> Reading:
-    return tuple((split, metric) for split in _dev_splits(task) for metric in task.metrics)
-
-
-def _dev_splits(task: GlueTask) -> list[Split]:
-    return [split for split in task.files if split.startswith("dev")]
+"""The (split, metric) pairs whose mean is the score of a run."""
 
 
 AVERAGES: dict[AverageName, Callable[[GlueTask], Reading]] = {
-    "average": _first,
-    "seed-003 style": _first_of_both,
-    "GLUE": _all_of_both,
+    "average": lambda task: (("dev", task.metrics[0]),),
+    "seed-003 style": lambda task: tuple((split, task.metrics[0]) for split in task.dev_splits),
+    "GLUE": lambda task: tuple((s, metric) for s in task.dev_splits for metric in task.metrics),
 }
-"""How a task's score is read for each average: the first metric, MNLI matched; the first metric,
-MNLI matched and mismatched (lmtuners); the mean of all metrics (the GLUE server). None has WNLI."""
+"""The score of a task in each average: the first metric, MNLI matched; the first metric, MNLI
+matched and mismatched (lmtuners); the mean of all metrics (the GLUE server). All exclude WNLI."""
 
 
-def described(reading: Reading) -> str:
-    """Name the metrics of a reading, and both halves of a development set if it has both.
+def describe_reading(reading: Reading) -> str:
+    """Describe the metrics of a reading, and whether it uses both development sets.
 
     >>> from electrify.finetuning.glue.tasks import TASKS
-    >>> described(AVERAGES["seed-003 style"](TASKS["mnli"]))
+    >>> describe_reading(AVERAGES["seed-003 style"](TASKS["mnli"]))
     'accuracy, mean of matched and mismatched'
     """
     metrics = " and ".join(dict.fromkeys(metric for _, metric in reading))
@@ -61,7 +45,7 @@ def described(reading: Reading) -> str:
 
 
 def size_of(width: int) -> Size:
-    """Which of ELECTRA's sizes a width is nearest to.
+    """Return the ELECTRA size that is nearest to a hidden size.
 
     >>> [size_of(width) for width in (256, 384, 768, 1024)]
     ['small', 'small', 'base', 'large']
@@ -73,9 +57,9 @@ def size_of(width: int) -> Size:
 
 @dataclass(frozen=True)
 class Preset:
-    """One way to fine-tune."""
+    """Hyperparameters of one publication, by model size and task."""
 
-    says: str
+    description: str
     seeds: int
     aggregate: Aggregate
     rates: Mapping[Size, float]
@@ -86,17 +70,17 @@ class Preset:
         default_factory=lambda: {"small": 0.8, "base": 0.8, "large": 0.9}
     )
     scaled: bool = True
-    """Whether scores are divided by the upper end of their range to be learned."""
+    """Whether regression targets are divided by the maximum of their range."""
     doubled: bool = True
-    """Whether MRPC and STS-B are seen in both orders."""
+    """Whether symmetric tasks (MRPC and STS-B) are trained on both orders of their texts."""
     chains: Mapping[str, str] = field(default_factory=dict)
-    """From which other task's model a task starts."""
+    """The other task whose fine-tuned model a task starts from."""
     task_rates: Mapping[str, float] = field(default_factory=dict)
-    """Rates of single tasks in place of the size's."""
+    """Learning rates of single tasks, which override the rate of the size."""
     task_epochs: Mapping[str, float] = field(default_factory=dict)
-    """Epochs of single tasks in place of the table's."""
+    """Epochs of single tasks, which override those of the task."""
     average: AverageName = "average"
-    """How the score of a run is read, in its cell and when the best run is chosen."""
+    """The average whose metrics define the score of a run, in tables and to choose the best."""
 
 
 _PAPER_RATES: dict[Size, float] = {"small": 3e-4, "base": 1e-4, "large": 5e-5}
@@ -112,7 +96,7 @@ PRESETS = {
         fit=Fit(weight_decay=0.0, layers="intended"),
     ),
     "official-code": Preset(
-        "google-research/electra as it runs: 1e-4, summed loss, the exponent slip",
+        "google-research/electra as it runs: 1e-4, summed loss, off-by-one layer-decay exponents",
         seeds=10,
         aggregate="median",
         rates=_CODE_RATES,
@@ -145,7 +129,7 @@ PRESETS = {
 
 
 def preset_of(label: str) -> Preset | None:
-    """Return the preset that a result was made with; its label may go on with what was changed.
+    """Return the preset of a result; in its label, overridden options follow the preset's name.
 
     >>> preset_of("seed-003, epochs 1.0") is PRESETS["seed-003"]
     True
@@ -154,26 +138,24 @@ def preset_of(label: str) -> Preset | None:
 
 
 def reading_of(label: str, task: GlueTask) -> Reading:
-    """Return which scores of a run are its score, by the label of its preset."""
+    """Return the metrics that make up the score of a run with this preset label."""
     return AVERAGES[average_of([label])](task)
 
 
 def average_of(labels: Iterable[str]) -> AverageName:
-    """Return the average that all presets agree on; if they do not, the usual one."""
-    names = {known.average if (known := preset_of(label)) else None for label in labels}
-    only = names.pop() if len(names) == 1 else None
-    return only or "average"
+    """Return the average that all presets agree on, or else the default average."""
+    names = {preset.average if (preset := preset_of(label)) else "average" for label in labels}
+    return names.pop() if len(names) == 1 else "average"
 
 
 def aggregate_of(labels: Iterable[str]) -> Aggregate:
-    """Return the aggregate that all presets agree on; if they do not, the mean."""
-    kinds = {known.aggregate if (known := preset_of(label)) else None for label in labels}
-    only = kinds.pop() if len(kinds) == 1 else None
-    return only or "mean"
+    """Return the aggregate that all presets agree on, or else the mean."""
+    names = {preset.aggregate if (preset := preset_of(label)) else "mean" for label in labels}
+    return names.pop() if len(names) == 1 else "mean"
 
 
 class TaskPlan(NamedTuple):
-    """How one task is fine-tuned: a preset for a task and a size, with the user's changes."""
+    """How to fine-tune one task: a preset for a task and a size, with the user's overrides."""
 
     fit: Fit
     head: HeadKind
@@ -182,9 +164,9 @@ class TaskPlan(NamedTuple):
     score_scale: float
     doubled: bool
     starts_from: str = ""
-    """The task whose model it starts from; empty: the encoder itself."""
+    """Task whose fine-tuned model to start from; empty starts from the encoder."""
     init_head: InitHead = "new"
-    """Whether an own head is drawn by the seed or keeps the model's weights that fit."""
+    """Whether an own head is initialized from the seed or keeps matching pre-trained weights."""
 
 
 def plan_for(
@@ -195,7 +177,7 @@ def plan_for(
     changes: Mapping[str, object] | None = None,
     head: HeadKind | None = None,
 ) -> TaskPlan:
-    """What a preset means for a task and an encoder of some width."""
+    """Return the plan of a preset for a task and an encoder's hidden size."""
     size = size_of(width)
     settings = replace(
         preset.fit,

@@ -1,9 +1,9 @@
-"""A GLUE task as a problem of fine-tuning: what is read, which head learns, what is measured.
+"""A GLUE task as a fine-tuning problem: its examples, its head and its metrics.
 
-Beside its result a run keeps
+Next to its result, a run saves
 
-outputs.safetensors  what the model says of every development example
-model.safetensors    the fine-tuned weights, while they are wanted
+outputs.safetensors  the model's outputs for every development example
+model.safetensors    the fine-tuned weights, as long as they are needed
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +32,14 @@ MODEL = "model.safetensors"
 
 
 class Label(NamedTuple):
-    """The number of a class, or a score on the task's own scale."""
+    """A class index, or a score on the task's own scale."""
 
     prediction: float
 
 
 @dataclass(frozen=True)
 class GlueProblem(Problem):
-    """A task, and how it is fine-tuned; the same for all its seeds."""
+    """A task and how to fine-tune it; shared by all its seeds."""
 
     fewest_answers = 1
     data: Path
@@ -47,67 +47,67 @@ class GlueProblem(Problem):
     plan: TaskPlan
     preset: str
     splits: Sequence[Split] = ()
-    """The development files that are there."""
+    """The development splits that the data has."""
     train_limit: int = 0
-    """The first examples of the training file alone; 0: all."""
+    """Use only the first N training examples; 0 uses all."""
     starts_from: Path | None = None
-    """The weights of another job whose body this one starts from."""
+    """Weights of another job whose encoder this one starts from."""
     identity: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The name of the task."""
+        """Return the name of the task."""
         return self.task.name
 
-    def identified(self, source: str, model: str, data: Mapping[str, str]) -> "GlueProblem":
+    def with_identity(self, source: str, model: str, data: Mapping[str, str]) -> "GlueProblem":
         """Return the problem with its identity: the fingerprints of its encoder and its files.
 
-        `source` is where the model is found again; the fingerprint says what it is.
+        `source` is only the location of the model; `model`, its fingerprint, identifies it.
         """
         plan = {**self.plan._asdict(), "fit": vars(self.plan.fit)}
         if self.plan.head == "official":
-            del plan["init_head"]  # which is always new
+            del plan["init_head"]  # the official head is always new
         known = {"source": source, "model": model, "data": data, "preset": self.preset}
         return replace(self, identity={**known, "plan": plan, "train_limit": self.train_limit})
 
     def read(self, split: Any) -> GlueExamples:
-        """Return a split, of the training file as much as is used."""
+        """Return the examples of a split; of the training split, the first `train_limit`."""
         examples = read_split(self.data, self.task, split)
         return examples.first_rows(self.train_limit) if split == TRAIN else examples
 
     def prepare(self, examples: GlueExamples, encoder: Encoder, learn: bool) -> Rows:
-        """Return rows; those to learn from in both orders of the texts, if so planned."""
+        """Return tokenized rows; the plan may add training pairs with swapped texts."""
         first, second, labels = examples.first, examples.second, examples.labels
         if learn and self.plan.doubled and second is not None:
             first, second, labels = first + second, second + first, labels + labels
-        made = encode(encoder, first, second, self.plan.length)
+        encodings = encode(encoder, first, second, self.plan.length)
         values = np.asarray(labels if learn else [], np.float64)
         scaled = values if self.task.labels else values / self.plan.score_scale
-        return as_rows(made, scaled, self.task.kind, encoder.pad)
+        return as_rows(encodings, scaled, self.task.kind, encoder.pad)
 
     def head(self, encoder: Encoder, seed: int) -> Head:
-        """Return the encoder, or another job's, under the planned head."""
-        how, outputs, model = self.plan, self.task.outputs, encoder.source
-        made: Head
-        if how.head == "official":
-            made = Classifier(
-                load_backbone(model), outputs, self.task.kind, how.reduction, seed=seed
-            )
+        """Return the encoder, or that of another job, with the planned head."""
+        plan, outputs, source = self.plan, self.task.outputs, encoder.source
+        model: Head
+        if plan.head == "official":
+            backbone = load_backbone(source)
+            model = Classifier(backbone, outputs, self.task.kind, plan.reduction, seed=seed)
         else:
             auto = AutoModelForSequenceClassification
-            network = new_network(auto, model, how.init_head, num_labels=outputs)
-            made = OwnHead(network, self.task.kind, how.reduction)
+            network = new_network(auto, source, plan.init_head, num_labels=outputs)
+            model = OwnHead(network, self.task.kind, plan.reduction)
         if self.starts_from is not None:
-            own, tensors = model_tensors(made), load_file(self.starts_from)
-            body = {n: tensors[n] for n in own if n.startswith(f"{made.base_model_prefix}.")}
-            load_model(made, {**own, **body}, str(self.starts_from))
-        return made
+            own, other = model_tensors(model), load_file(self.starts_from)
+            prefix = f"{model.base_model_prefix}."
+            backbone_tensors = {name: other[name] for name in own if name.startswith(prefix)}
+            load_model(model, {**own, **backbone_tensors}, str(self.starts_from))
+        return model
 
-    def answers(self, rows: Rows, said: Outputs) -> list[Label]:
+    def answers(self, rows: Rows, outputs: Outputs) -> list[Label]:
         """Return the most likely class of each example, or its score."""
-        logits_NC = np.stack(said)
+        logits_NC = np.stack(outputs)
         if self.task.labels:
-            return [Label(number) for number in logits_NC.argmax(axis=1).tolist()]
+            return [Label(index) for index in logits_NC.argmax(axis=1).tolist()]
         scores_N = logits_NC[:, 0].astype(np.float64) * self.plan.score_scale
         return [Label(score) for score in scores_N.tolist()]
 
@@ -117,22 +117,22 @@ class GlueProblem(Problem):
         return scores(self.task.title, self.task.metrics, predictions, examples.labels)
 
     def keep(self, folder: Path, trained: TrainedModel) -> None:
-        """Write the outputs and the weights."""
-        said = {split: np.stack(some) for split, some in trained.outputs.items()}
+        """Save the outputs and the weights."""
+        outputs = {split: np.stack(rows) for split, rows in trained.outputs.items()}
         with committed(folder / "outputs.safetensors") as temporary:
-            save_arrays(said, temporary)
+            save_arrays(outputs, temporary)
         tensors = {n: t.cpu().contiguous() for n, t in model_tensors(trained.model).items()}
         with committed(folder / MODEL) as temporary:
             save_file(tensors, temporary)
 
     def counts(self, splits: Mapping[str, experiment.PreparedSplit]) -> dict[str, int]:
-        """Return the rows that were used, and those of any split that could not be."""
+        """Return the number of training rows used, and of malformed rows in all splits."""
         malformed = sum(split.examples.malformed for split in splits.values())
         return {"train_rows": len(splits[TRAIN].examples), "malformed": malformed}
 
 
-def load_fitted(problem: GlueProblem, encoder: Encoder, seed: int, folder: Path) -> Head:
-    """The fine-tuned model of a finished job whose weights are kept."""
+def load_finetuned(problem: GlueProblem, encoder: Encoder, seed: int, folder: Path) -> Head:
+    """Load the fine-tuned model of a finished job whose weights were kept."""
     model: Head = experiment.new_model(replace(problem, starts_from=None), encoder, seed)
     load_model(model, load_file(folder / MODEL), str(folder / MODEL))
     return model

@@ -1,7 +1,7 @@
-"""Published GLUE results to stand beside one's own, each with its source and what to know of it.
+"""Published GLUE results to compare with yours, each with its source and caveats.
 
-Scores are in percent, as printed: Matthews correlation, Spearman's for STS-B and accuracy elsewhere
-unless a note says otherwise.
+Scores are in percent, as published: Matthews correlation for CoLA, Spearman's correlation for STS-B
+and accuracy for the others, unless a note says otherwise.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,36 +11,36 @@ from electrify.finetuning.glue.tasks import averaged_tasks
 
 
 class Remark(NamedTuple):
-    """What to know of a published row."""
+    """A caveat about a published row."""
 
     text: str
     tasks: tuple[str, ...] = ()
-    """The tasks it is about, so that it is shown with them alone; none: the row itself."""
+    """Tasks that it is about, without which it is not shown; empty for the whole row."""
     average: bool = False
-    """Whether it is about the average, which needs all tasks."""
+    """Whether it is about the average, which is shown only with all tasks."""
 
 
 class Published(NamedTuple):
-    """A row of somebody's table."""
+    """A row of a published table."""
 
     model: str
     parameters: str
     split: Literal["dev", "test"]
     scores: Mapping[str, float]
-    """By the name of the task; those that are printed."""
+    """Published scores by task name."""
     aggregate: str
-    """What the numbers are of how many runs."""
+    """The statistic of the scores and the number of runs."""
     source: str
     notes: tuple[Remark, ...] = ()
     deviations: Mapping[str, float] = {}
-    """Standard deviations over the runs, by the name of the task, if printed."""
+    """Published standard deviations over the runs, by task name."""
 
     def has(self, tasks: Collection[str]) -> bool:
-        """Whether a score of any of some tasks is printed."""
+        """Return whether the row has a score of any of the tasks."""
         return bool(self.scores.keys() & set(tasks))
 
     def remarks(self, tasks: Collection[str]) -> list[str]:
-        """What to know of the row where only some tasks are shown; the average needs them all."""
+        """Return the caveats that apply if only these tasks are shown."""
         complete = set(tasks) >= set(averaged_tasks())
         return [
             note.text
@@ -50,7 +50,7 @@ class Published(NamedTuple):
 
     @property
     def average(self) -> float | None:
-        """The mean of all tasks that count, if all are there."""
+        """Return the mean over all averaged tasks, if the row has all of them."""
         scores = [self.scores.get(name) for name in averaged_tasks()]
         known = [score for score in scores if score is not None]
         return sum(known) / len(known) if len(known) == len(scores) else None
@@ -90,8 +90,8 @@ _SPLIT_UNNAMED = Remark(
     "the first table of shoarora/lmtuners names no split; a later one says test; no CoLA"
 )
 STABILITY = (
-    "14 models pre-trained with other seeds, best of 10 runs a task: mean 81.38, standard "
-    "deviation 0.57, from 80.42 to 82.23"
+    "14 models pre-trained with different seeds, best of 10 runs per task: mean 81.38, standard "
+    "deviation 0.57, range 80.42 to 82.23"
 )
 """Table 4 of electra_pytorch's README."""
 
@@ -168,7 +168,7 @@ PUBLISHED: tuple[Published, ...] = (
     Published(
         "ELECTRA-Small++ (electra_pytorch)", "14M", "test",
         _by(cola=54.8, sst2=91.6, mrpc=84.6, stsb=84.2, qqp=88.5, mnli=82.0, qnli=89.0, rte=64.7),
-        "best of 10 on dev", _PYTORCH, (Remark("the released weights, fine-tuned anew"),),
+        "best of 10 on dev", _PYTORCH, (Remark("the released weights, fine-tuned again"),),
     ),
     Published(
         "ELECTRA-Small-OWT (lmtuners)", "17M", "test",
@@ -181,9 +181,9 @@ PUBLISHED: tuple[Published, ...] = (
         "best of 5 on dev", _LMTUNERS, _BOTH,
     ),
 )  # fmt: skip
-"""Every row of the sources' tables, with their errors corrected and noted."""
+"""All rows of the sources' tables; errors in them are corrected, with a note."""
 
 
 def published(split: Literal["dev", "test"]) -> list[Published]:
-    """The rows of a split."""
+    """Return the published rows of a split."""
     return [row for row in PUBLISHED if row.split == split]

@@ -1,7 +1,7 @@
-"""The results of GLUE jobs, and statistics of the scores of several seeds, of one model or of two.
+"""Results of GLUE jobs: statistics over seeds, averages over tasks, comparisons of two models.
 
-No run is left out of a statistic unless it has no score: a degenerate run's score counts, and the
-run is listed; a failed run (or an undefined metric) has no score, and is listed with the reason.
+Every run with a score is included. Degenerate runs are included and listed; failed runs (and those
+with an undefined metric) have no score and are listed with the reason.
 """
 
 import math
@@ -27,9 +27,9 @@ from electrify.finetuning.stats import (
 
 
 def main_score(result: Result) -> float:
-    """The score on the development examples, as the run's preset reads it.
+    """Return the development score as defined by the run's preset.
 
-    An undefined or missing one is never the best.
+    An undefined or missing score is -inf, so that it is never the best.
     """
     reading = reading_of(result.preset, TASKS[result.task])
     scores = [result.scores.get(split, {}).get(metric, math.nan) for split, metric in reading]
@@ -38,7 +38,7 @@ def main_score(result: Result) -> float:
 
 
 def read_results(folder: Path) -> list[Result]:
-    """The results of all finished jobs of a folder, in the order of the tasks and the seeds."""
+    """Read the results of all finished jobs of a folder, sorted by task and seed."""
     results = []
     for path in (folder / "jobs").glob("*/result.json"):
         result = read_result(path)
@@ -50,93 +50,92 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def need_results(folder: Path) -> list[Result]:
-    """The results of a folder that must have some."""
+    """Read the results of a folder, which must have some."""
     results = read_results(folder)
     if not results:
-        fix = "give the --out of electrify glue, which must have finished a job"
-        raise UserError(f"{folder} holds no results", got=f"{folder}", fix=fix)
+        fix = "use the --out of electrify glue, after it has finished at least one job"
+        raise UserError(f"{folder} contains no results", got=f"{folder}", fix=fix)
     return results
 
 
 def best_jobs(results: Iterable[Result]) -> dict[str, Result]:
-    """The run of each task that is best on its development examples."""
-    by_task: dict[str, list[Result]] = {}
-    for result in results:
-        by_task.setdefault(result.task, []).append(result)
-    best = {task: best_of(some, main_score) for task, some in by_task.items()}
+    """Return the run of each task with the best development score."""
+    results = list(results)
+    tasks = dict.fromkeys(result.task for result in results)
+    best = {task: best_of((r for r in results if r.task == task), main_score) for task in tasks}
     return {task: result for task, result in best.items() if result is not None}
 
 
 class Summary(NamedTuple):
-    """A task's scores over seeds."""
+    """The scores of a task over its seeds."""
 
     task: str
     scores: dict[int, float]
     """By seed."""
     degenerate: dict[int, str]
-    """Seeds whose score counts although the run learned nothing, and why."""
+    """Why runs are degenerate, by seed; their scores are included."""
     failed: dict[int, str]
-    """Seeds without a score, and why."""
+    """Why runs have no score, by seed."""
     interval: tuple[float, float]
-    """Of the mean: `bounds`."""
+    """Bounds of the mean, from `bounds`."""
 
     @property
     def n(self) -> int:
-        """How many seeds have a score."""
+        """Return the number of seeds with a score."""
         return len(self.scores)
 
     @property
     def values(self) -> ScoreArray:
-        """The scores by themselves."""
-        return np.array(list(self.scores.values()))
+        """Return the scores as an array."""
+        return np.array([*self.scores.values()])
 
     @property
     def deviation(self) -> float:
-        """Standard deviation, with n - 1."""
+        """Return the sample standard deviation."""
         return deviation(self.values)
 
     @property
     def best_seed(self) -> int | None:
-        """The seed with the highest score, of equal ones the first."""
+        """Return the seed with the highest score; the first of equals."""
         return max(self.scores, key=lambda seed: (self.scores[seed], -seed), default=None)
 
     @property
     def best(self) -> float:
-        """The highest score."""
+        """Return the highest score."""
         return max(self.scores.values(), default=math.nan)
 
     def aggregate(self, how: Aggregate) -> float:
-        """Mean, median or best."""
+        """Return the mean, median or best score."""
         return float(AGGREGATES[how](self.values)) if self.n else math.nan
 
 
 class Average(NamedTuple):
-    """One number for several tasks, or the reason why there is none."""
+    """The average over tasks, or the tasks that are missing for it."""
 
     name: AverageName
     value: float
     interval: tuple[float, float]
     missing: tuple[str, ...]
-    """Tasks without a score, by title; if there are any there is no average."""
+    """Titles of the tasks without a score; the value is NaN if there are any."""
 
 
 class Difference(NamedTuple):
-    """The second model's scores less the first's, seed by seed."""
+    """The scores of the second model minus those of the first, paired by seed."""
 
     task: str
-    """Its name, or "overall"."""
+    """Task name, or "overall"."""
     pairs: int
     first: float
     second: float
     difference: float
     interval: tuple[float, float]
     p: float
-    """Sign-flip permutation, two-sided; with n pairs it is never below 2 / 2^n."""
+    """Two-sided p-value of a sign-flip permutation test; with n pairs it is at least 2 / 2^n."""
     notes: tuple[str, ...] = ()
 
 
 def summarise(results: Iterable[Result], task: str, average: AverageName | None = None) -> Summary:
-    """The runs of a task, read as for an average; by default, as their own presets read them."""
+    """Summarize the runs of a task; scores are defined by `average`, by default the preset's."""
     scores: dict[int, float] = {}
     degenerate: dict[int, str] = {}
     failed: dict[int, str] = {}
@@ -144,13 +143,13 @@ def summarise(results: Iterable[Result], task: str, average: AverageName | None 
         if result.seed in scores or result.seed in failed:
             raise UserError(
                 f"two results of {TASKS[task].title} with seed {result.seed}",
-                got=f"presets {result.preset} and the like",
-                fix="give the results of one folder at a time",
+                got=f"a second one, with preset {result.preset}",
+                fix="use the results of one folder at a time",
             )
         reading = AVERAGES[average or average_of([result.preset])](TASKS[task])
-        why = result.failed or _no_score(result, reading)
-        if why:
-            failed[result.seed] = why
+        reason = result.failed or _no_score(result, reading)
+        if reason:
+            failed[result.seed] = reason
             continue
         scores[result.seed] = float(np.mean([result.scores[s][m] for s, m in reading]))
         if result.degenerate:
@@ -162,15 +161,15 @@ def _no_score(result: Result, reading: Reading) -> str:
     for split, metric in reading:
         score = result.scores.get(split, {}).get(metric)
         if score is None or not math.isfinite(score):
-            kind = f"{metric} of {split.replace('_', ' ')}"
-            return f"no {kind}" if score is None else f"{kind} undefined"
+            name = f"{metric} on {split.replace('_', ' ')}"
+            return f"no {name}" if score is None else f"{name} is undefined"
     return ""
 
 
 def averaged(
     results: Sequence[Result], name: AverageName, aggregate: Aggregate = "mean"
 ) -> Average:
-    """The mean over the tasks that count of each task's mean, median or best."""
+    """Return the mean over all averaged tasks of each task's mean, median or best."""
     summaries = [summarise(results, task, name) for task in averaged_tasks()]
     missing = tuple(TASKS[s.task].title for s in summaries if not s.n)
     if missing:
@@ -182,9 +181,9 @@ def averaged(
 def paired_differences(
     first: Sequence[Result], second: Sequence[Result], *, average: AverageName | None = None
 ) -> list[Difference]:
-    """Each task that both have, seed by seed, then all of them together (WNLI left out).
+    """Compare two models by task, paired by seed, and over all tasks (without WNLI).
 
-    Both are read alike: as their presets do if they agree, otherwise as for the usual average.
+    Both are scored alike: as their presets define it if they agree, else by the default average.
     """
     average = average or average_of(result.preset for result in [*first, *second])
     pairs: dict[str, list[tuple[float, float]]] = {}
@@ -196,7 +195,7 @@ def paired_differences(
             absent += [task.title] if task.averaged else []
             continue
         pairs[task.name] = [(both[0].scores[seed], both[1].scores[seed]) for seed in seeds]
-        notes = _unlike(task, both, first, second)
+        notes = _comparison_notes(task, both, first, second)
         differences.append(_difference(task.name, [pairs[task.name]], notes))
     groups = [pairs[name] for name in pairs if TASKS[name].averaged]
     if groups:
@@ -223,38 +222,39 @@ def _difference(
     )
 
 
-def _unlike(
+def _comparison_notes(
     task: GlueTask, both: Sequence[Summary], first: Sequence[Result], second: Sequence[Result]
 ) -> tuple[str, ...]:
     notes = []
-    alone = sorted(set(both[0].scores) ^ set(both[1].scores))
-    if alone:
-        notes.append(f"{_seeds(alone)}: without a partner, left out")
+    unpaired = sorted(set(both[0].scores) ^ set(both[1].scores))
+    if unpaired:
+        notes.append(f"{_seeds(unpaired)}: only one model has a score, left out")
     for summary, side in zip(both, ("first", "second"), strict=True):
-        notes += [f"{side}: {note}" for note in marked(summary)]
+        notes += [f"{side}: {note}" for note in run_notes(summary)]
     for field in ("preset", "train_rows"):
-        kinds = [_kinds(results, task, field) for results in (first, second)]
-        if kinds[0] != kinds[1]:
-            notes.append(f"{field.replace('_', ' ')}: {kinds[0]} against {kinds[1]}")
+        values = [_values(results, task, field) for results in (first, second)]
+        if values[0] != values[1]:
+            notes.append(f"{field.replace('_', ' ')}: {values[0]} vs. {values[1]}")
     return tuple(notes)
 
 
-def _kinds(results: Sequence[Result], task: GlueTask, field: str) -> str:
-    found = {getattr(r, field) for r in results if r.task == task.name and not r.failed}
-    return ", ".join(map(str, sorted(found)))
+def _values(results: Sequence[Result], task: GlueTask, field: str) -> str:
+    values = {getattr(r, field) for r in results if r.task == task.name and not r.failed}
+    return ", ".join(map(str, sorted(values)))
 
 
-def marked(summary: Summary) -> list[str]:
-    """In words, the degenerate and the failed runs of a task."""
+def run_notes(summary: Summary) -> list[str]:
+    """Describe the degenerate and the failed runs of a task."""
+    degenerate, failed = _by_reason(summary.degenerate), _by_reason(summary.failed)
     return [
-        *(f"{_seeds(seeds)} degenerate ({why}), counted" for why, seeds in _by(summary.degenerate)),
-        *(f"{_seeds(seeds)} failed ({why}), without a score" for why, seeds in _by(summary.failed)),
+        *(f"{_seeds(seeds)} degenerate ({reason}), included" for reason, seeds in degenerate),
+        *(f"{_seeds(seeds)} failed ({reason}), no score" for reason, seeds in failed),
     ]
 
 
-def _by(reasons: Mapping[int, str]) -> list[tuple[str, list[int]]]:
-    whys = dict.fromkeys(reasons.values())
-    return [(why, [seed for seed in reasons if reasons[seed] == why]) for why in whys]
+def _by_reason(reasons: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    distinct = dict.fromkeys(reasons.values())
+    return [(reason, [seed for seed in reasons if reasons[seed] == reason]) for reason in distinct]
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -1,8 +1,8 @@
-"""`electrify glue stability DIR DIR…`: how much scores differ between pre-training seeds.
+"""`electrify glue stability DIR DIR…`: the spread of scores over pre-training seeds.
 
-A model's score is the average over the tasks of the best of its fine-tuning runs (Table 4 of
-electra_pytorch, seed 004). The best of n runs rises with n, so models are comparable only with
-equally many runs.
+A model's score is the average over the tasks of its best fine-tuning run (Table 4 of
+electra_pytorch, seed 004). The best of n runs grows with n, so models are comparable only with the
+same number of runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ import tyro
 
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
-from electrify.finetuning.glue.compare import unlike
+from electrify.finetuning.glue.compare import other_differences
 from electrify.finetuning.glue.presets import AverageName, average_of
 from electrify.finetuning.glue.published import STABILITY
-from electrify.finetuning.glue.results import marked, need_results, summarise
+from electrify.finetuning.glue.results import need_results, run_notes, summarise
 from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
 from electrify.finetuning.results import Result
 from electrify.finetuning.stats import deviation
@@ -28,36 +28,36 @@ from electrify.storage.commit import read_json
 
 @dataclass(frozen=True)
 class Stability(AcceptsTextPaths):
-    """Spread over pre-training seeds of the average of the best fine-tuning run of each task."""
+    """Show the spread of scores over pre-training seeds: the best run of each task, averaged."""
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]
-    """Folders of `electrify glue`, one for each pre-trained model."""
+    """The --out folders of `electrify glue`, one for each pre-trained model."""
 
 
 class ModelScore(NamedTuple):
-    """The best run of every task of one model."""
+    """The best run of each task of a model."""
 
     name: str
     runs: dict[str, int]
-    """Fine-tuning runs with a score, by task."""
+    """Number of fine-tuning runs with a score, by task."""
     best: dict[str, float]
     average: float
-    """Of the best."""
+    """Mean of the best scores over tasks."""
     notes: tuple[str, ...] = ()
 
 
 class Spread(NamedTuple):
-    """A score over several models."""
+    """Statistics of a score over several models."""
 
     mean: float
     deviation: float
-    """Standard deviation, with n - 1."""
+    """Sample standard deviation."""
     highest: float
     lowest: float
 
 
 class AcrossModels(NamedTuple):
-    """Several models, and the spread over them of every task and of the average of best."""
+    """Several models, and their spread for each task and for the average of the best runs."""
 
     models: list[ModelScore]
     tasks: dict[str, Spread]
@@ -66,25 +66,25 @@ class AcrossModels(NamedTuple):
 
 
 def stability(settings: Stability) -> dict[str, Any]:
-    """Print and return the scores of every model and their spread."""
+    """Print and return the scores of all models and their spread."""
     folders = settings.folders
-    places = {folder.resolve() for folder in folders}
-    if len(places) < 2 or len(places) < len(folders):
+    distinct = {folder.resolve() for folder in folders}
+    if len(distinct) < 2 or len(distinct) < len(folders):
         got = ", ".join(map(str, folders)) or "none"
-        fix = "electrify glue stability glue-1 glue-2 …, one for each pre-training seed"
+        fix = "use electrify glue stability glue-1 glue-2 …, one folder for each pre-training seed"
         raise UserError("stability needs two or more different folders", got=got, fix=fix)
     models = {str(folder): need_results(folder) for folder in folders}
     first, *others = folders
-    notes = [f"{first} and {other}: {line}" for other in others for line in unlike(first, other)]
+    notes = [f"{first} and {o}: {note}" for o in others for note in other_differences(first, o)]
     found = over_models(models)
-    found = found._replace(notes=[*found.notes, *_same_encoder(folders), *notes])
+    found.notes.extend([*_same_encoder(folders), *notes])
     print(terminal(as_table(found)))
     for note in found.notes:
         print(f"note: {note}")
-    print(
-        f"average of best: {_spread(found.average)}, {len(found.models)} models "
-        f"({', '.join(TASKS[name].title for name in found.tasks)})"
-    )
+    pairs = zip(Spread._fields, found.average, strict=True)
+    spread = ", ".join(f"{_NAMES.get(name, name)} {_percent(value)}" for name, value in pairs)
+    titles = ", ".join(TASKS[name].title for name in found.tasks)
+    print(f"average of best: {spread}, {len(found.models)} models ({titles})")
     return {
         "models": [model._asdict() for model in found.models],
         "tasks": {name: spread._asdict() for name, spread in found.tasks.items()},
@@ -94,13 +94,13 @@ def stability(settings: Stability) -> dict[str, Any]:
 
 
 def over_models(models: Mapping[str, Sequence[Result]]) -> AcrossModels:
-    """The best run of each task of each model, and their spread; all must have the same tasks."""
+    """Return the best run of each task of each model, and their spread; tasks must be the same."""
     average = average_of(result.preset for results in models.values() for result in results)
     scores = [_score(name, results, average) for name, results in models.items()]
     tasks = [name for name in averaged_tasks() if any(name in score.best for score in scores)]
     if not tasks:
         fix = f"run electrify glue with some of {', '.join(averaged_tasks())}"
-        raise UserError("no task with a score that counts", got=", ".join(models), fix=fix)
+        raise UserError("no averaged task has a score", got=", ".join(models), fix=fix)
     if lacking := {
         score.name: lacks
         for score in scores
@@ -108,7 +108,7 @@ def over_models(models: Mapping[str, Sequence[Result]]) -> AcrossModels:
     }:
         raise UserError(
             "the models do not have the same tasks, so their averages cannot be compared",
-            got="; ".join(f"{name}: no score of {', '.join(t)}" for name, t in lacking.items()),
+            got="; ".join(f"{name}: no score for {', '.join(t)}" for name, t in lacking.items()),
             fix="run electrify glue on the same tasks for every model",
         )
     return AcrossModels(
@@ -126,7 +126,7 @@ def _score(name: str, results: Sequence[Result], average: AverageName) -> ModelS
     notes = [
         f"{TASKS[task].title}: {text}"
         for task, summary in summaries.items()
-        for text in marked(summary)
+        for text in run_notes(summary)
     ]
     runs = {task: summary.n for task, summary in scored.items()}
     mean = float(np.mean(list(best.values()))) if best else float("nan")
@@ -138,35 +138,35 @@ def _over(values: Sequence[float]) -> Spread:
 
 
 def _other_counts(scores: Sequence[ModelScore], tasks: Sequence[str]) -> list[str]:
-    """In words, the tasks of which models have unequal numbers of runs."""
+    """Describe the tasks for which models have different numbers of runs."""
     notes = []
     for task in tasks:
         counts = {score.name: score.runs[task] for score in scores}
         if len(set(counts.values())) > 1:
-            said = ", ".join(f"{name} {count}" for name, count in counts.items())
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
             notes.append(
-                f"{TASKS[task].title}: different numbers of runs ({said}); the best of more runs "
+                f"{TASKS[task].title}: different numbers of runs ({listed}); the best of more runs "
                 "is higher, so these are not comparable"
             )
     return notes
 
 
 def _same_encoder(folders: Sequence[Path]) -> list[str]:
-    """In words, the folders that hold results of the same weights."""
+    """Describe the folders that contain results of the same weights."""
     holders: dict[str, list[str]] = {}
     for folder in folders:
         paths = sorted(folder.glob("jobs/*/result.json"))
         for encoder in {str(read_json(path)["identity"].get("model")) for path in paths}:
             holders.setdefault(encoder, []).append(str(folder))
     return [
-        f"{' and '.join(names)} hold results of the same encoder, not of two pre-training seeds"
+        f"{' and '.join(names)} contain results of the same encoder, not of two pre-training seeds"
         for names in holders.values()
         if len(names) > 1
     ]
 
 
 def as_table(found: AcrossModels) -> Table:
-    """One row a model, then their spread."""
+    """Return a table with a row for each model, then their spread."""
     notes = Notes()
     rows = [
         [
@@ -195,10 +195,5 @@ def as_table(found: AcrossModels) -> Table:
 _NAMES = {"deviation": "standard deviation"}
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f}"
-
-
-def _spread(spread: Spread) -> str:
-    pairs = zip(Spread._fields, spread, strict=True)
-    return ", ".join(f"{_NAMES.get(name, name)} {_percent(value)}" for name, value in pairs)
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2f}"

@@ -1,8 +1,8 @@
-"""Files for the GLUE server, and a validator that finds what the server would reject.
+"""Write files for the GLUE server, and validate them as the server would.
 
-Each file has the header `index<TAB>prediction` and one row for each test example, in order. Classes
-are the words of `tasks.TASKS[…].labels`; STS-B has scores from 0 to 5 with three decimals. The zip
-holds the eleven files and nothing else, and the same predictions always make the same bytes.
+Each file has the header `index<TAB>prediction` and one row per test example, in order. Classes are
+written as in `tasks.TASKS[…].labels`; STS-B has scores from 0 to 5 with three decimals. The zip
+contains exactly the eleven files, and the same predictions always give the same bytes.
 """
 
 import io
@@ -21,7 +21,7 @@ from electrify.storage.commit import committed
 TAB, CR = "\t", "\r"
 HEADER = f"index{TAB}prediction"
 FILLED = "WNLI.tsv"
-"""May be left out: every row then has the majority class."""
+"""Optional: without predictions, every row gets the majority class."""
 MOST_BYTES = 50_000_000
 FAULTS_SHOWN = 5
 
@@ -29,7 +29,7 @@ _SCORE = re.compile(r"(0|[1-9][0-9]*)\.[0-9]{3}")
 
 
 class Wanted(NamedTuple):
-    """A file the server wants."""
+    """A file that the server requires."""
 
     task: GlueTask
     rows: int
@@ -41,7 +41,7 @@ SUBMISSION_FILES: dict[str, Wanted] = {
 
 
 def write_files(folder: Path, predictions: Mapping[str, Sequence[float]]) -> list[Path]:
-    """Write predictions for some of `SUBMISSION_FILES` into a folder, as the server wants them."""
+    """Write predictions for some of `SUBMISSION_FILES` to a folder, in the server's format."""
     texts = {name: _text(name, values) for name, values in predictions.items()}
     folder.mkdir(exist_ok=True)
     for name, text in texts.items():
@@ -51,10 +51,10 @@ def write_files(folder: Path, predictions: Mapping[str, Sequence[float]]) -> lis
 
 
 def pack(path: Path, predictions: Mapping[str, Sequence[float]]) -> list[str]:
-    """Write a zip of the server's files; gives what there is to tell of files without predictions.
+    """Write the zip for the server; returns notes about files without predictions.
 
-    `predictions` has the file names of `SUBMISSION_FILES` with, for each test row, the number of a
-    class (in the order of the task's `labels`) or a score of STS-B from 0 to 5, which is clipped.
+    `predictions` maps the file names of `SUBMISSION_FILES` to the class index (in the order of the
+    task's `labels`) of each test row, or to its score for STS-B, which is clipped to 0 … 5.
     """
     given, notes = dict(predictions), []
     if FILLED not in given:
@@ -64,9 +64,11 @@ def pack(path: Path, predictions: Mapping[str, Sequence[float]]) -> list[str]:
     if unknown:
         got = ", ".join(sorted(unknown))
         fix = f"give predictions for {', '.join(SUBMISSION_FILES)}"
-        raise UserError("predictions for files the GLUE server does not know", got=got, fix=fix)
+        raise UserError("the GLUE server does not know these files", got=got, fix=fix)
     missing = [name for name in SUBMISSION_FILES if name not in given]
-    notes += [f"{name}: no predictions, left out; the server takes no less" for name in missing]
+    notes += [
+        f"{name}: no predictions, left out; the server requires all files" for name in missing
+    ]
     path.write_bytes(_zipped({name: _text(name, given[name]) for name in sorted(given)}))
     return notes
 
@@ -74,12 +76,12 @@ def pack(path: Path, predictions: Mapping[str, Sequence[float]]) -> list[str]:
 def _text(name: str, values: Sequence[float]) -> str:
     task, rows = SUBMISSION_FILES[name]
     if len(values) != rows:
-        got = f"{len(values):,}"
-        fix = f"give {rows:,}, for the official test file"
-        raise UserError(f"{name}: not one prediction for each test row", got=got, fix=fix)
+        got = f"{len(values):,} predictions"
+        fix = f"predict all {rows:,} rows of the official test file"
+        raise UserError(f"{name} needs one prediction for each test row", got=got, fix=fix)
     low, high = task.score_range
     if _beyond_one(task) and all(value <= 1 for value in values):
-        fix = f"give scores from {low:g} to {high:g}, not divided by {high:g}"
+        fix = f"use scores from {low:g} to {high:g}, not divided by {high:g}"
         raise UserError(f"{name}: no score is above 1", got=f"at most {max(values)}", fix=fix)
     words = (_word(name, row, value) for row, value in enumerate(values))
     return "\n".join([HEADER, *(f"{row}\t{word}" for row, word in enumerate(words))]) + "\n"
@@ -88,11 +90,10 @@ def _text(name: str, values: Sequence[float]) -> str:
 def _word(name: str, row: int, value: float) -> str:
     task = SUBMISSION_FILES[name].task
     words = task.labels
-    wrong = value not in range(len(words)) if words else not math.isfinite(value)
-    if wrong:
+    if value not in range(len(words)) if words else not math.isfinite(value):
         got = f"{value}"
-        fix = f"give a class number from 0 to {len(words) - 1}" if words else "give a score"
-        raise UserError(f"{name}: row {row} has no prediction the server knows", got=got, fix=fix)
+        fix = f"use a class index from 0 to {len(words) - 1}" if words else "use a finite score"
+        raise UserError(f"{name}: row {row} has no valid prediction", got=got, fix=fix)
     if words:
         return words[int(value)]
     low, high = task.score_range
@@ -100,27 +101,29 @@ def _word(name: str, row: int, value: float) -> str:
 
 
 def _zipped(texts: Mapping[str, str]) -> bytes:
-    """Stored, not compressed, as versions of zlib differ; and without the time of day."""
+    """Return an uncompressed zip without timestamps: versions of zlib compress differently."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, text in texts.items():
             info = zipfile.ZipInfo(name)
-            info.create_system, info.external_attr = 3, 0o644 << 16  # as on Unix, everywhere
+            info.create_system, info.external_attr = 3, 0o644 << 16  # as on Unix, on every system
             archive.writestr(info, text.encode())
     return out.getvalue()
 
 
 def validate_submission(path: Path) -> list[str]:
-    """What the server would reject in a zip or a folder: one line each, none if all is well."""
+    """Return what the server would reject in a zip or a folder, one line each."""
     if not path.exists():
-        raise UserError(f"no such file or folder: {path}", got=f"{path}", fix="give a zip of files")
+        raise UserError(
+            f"no such file or folder: {path}", got=f"{path}", fix="use a submission zip"
+        )
     found, faults = _folder(path) if path.is_dir() else _archive(path)
     if not found and faults:
         return faults
     by_lower = {name.lower(): name for name in SUBMISSION_FILES}
     for name in found.keys() - SUBMISSION_FILES.keys():
         near = by_lower.get(name.rpartition("/")[2].lower())
-        fix = f"; should be {near}, at the top" if near else "; the server knows no such file"
+        fix = f"; should be {near} at the top level" if near else "; the server has no such file"
         faults.append(f"{name}: extra file{fix}")
     for name in SUBMISSION_FILES:
         if name in found:
@@ -137,9 +140,9 @@ def _folder(path: Path) -> tuple[dict[str, bytes], list[str]]:
     found, faults = {}, []
     for entry in sorted(path.iterdir()):
         if entry.is_dir():
-            faults.append(f"{entry.name}/: a folder; files must be at the top")
-        elif entry.stat().st_size > MOST_BYTES:
-            faults.append(f"{entry.name}: {entry.stat().st_size:,} bytes, too large to be right")
+            faults.append(f"{entry.name}/: a folder; files must be at the top level")
+        elif (size := entry.stat().st_size) > MOST_BYTES:
+            faults.append(f"{entry.name}: {size:,} bytes, too large")
         else:
             found[entry.name] = entry.read_bytes()
     return found, faults
@@ -152,29 +155,29 @@ def _archive(path: Path) -> tuple[dict[str, bytes], list[str]]:
         with zipfile.ZipFile(path) as archive:
             for entry in archive.infolist():
                 if entry.is_dir():
-                    faults.append(f"{entry.filename}: a folder; files must be at the top")
+                    faults.append(f"{entry.filename}: a folder; files must be at the top level")
                 elif entry.flag_bits & 1:
                     faults.append(f"{entry.filename}: encrypted")
                 elif entry.file_size > MOST_BYTES:
                     faults.append(f"{entry.filename}: {entry.file_size:,} bytes, too large")
                 elif entry.filename in found:
-                    faults.append(f"{entry.filename}: twice in the zip")
+                    faults.append(f"{entry.filename}: appears twice in the zip")
                 else:
                     found[entry.filename] = archive.read(entry)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error) as error:
-        faults.append(f"{path.name}: not a whole zip ({error})")
+        faults.append(f"{path.name}: not a complete zip file ({error})")
     return found, faults
 
 
 def _faults(name: str, content: bytes) -> Iterator[str]:
-    """What is wrong with one file, and in which line."""
+    """Yield the faults of a file, with their line numbers."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         yield f"{name}: line {_line(content[: error.start])}: not UTF-8"
         return
     if text.startswith("\ufeff"):
-        yield f"{name}: line 1: begins with a byte-order mark"
+        yield f"{name}: line 1: starts with a byte-order mark"
         text = text.removeprefix("\ufeff")
     if "\r" in text:
         yield f"{name}: line {_line(text.partition(CR)[0].encode())}: CR; lines must end in LF only"
@@ -182,7 +185,7 @@ def _faults(name: str, content: bytes) -> Iterator[str]:
     lines = text.removesuffix("\n").split("\n")
     if lines[0] != HEADER:
         yield f"{name}: line 1: header {lines[0][:60]!r}, should be {HEADER!r}"
-    start = 0 if lines[0].startswith("0\t") else 1  # without a header the rows are still looked at
+    start = 0 if lines[0].startswith("0\t") else 1  # rows are checked even without a header
     task, count = SUBMISSION_FILES[name]
     rows = lines[start:]
     if len(rows) != count:
@@ -190,7 +193,7 @@ def _faults(name: str, content: bytes) -> Iterator[str]:
         yield f"{name}: line {last}: {len(rows):,} rows, should be {count:,}"
     if _beyond_one(task) and not any(_above_one(row) for row in rows):
         low, high = task.score_range
-        yield f"{name}: line {start + 1}: no score is above 1; scores go from {low:g} to {high:g}"
+        yield f"{name}: line {start + 1}: no score is above 1; they range from {low:g} to {high:g}"
     for index, row in enumerate(rows[:count]):
         if fault := _row_fault(task, index, row):
             yield f"{name}: line {start + index + 1}: {fault}"
@@ -201,13 +204,13 @@ def _line(before: bytes) -> int:
 
 
 def _row_fault(task: GlueTask, index: int, row: str) -> str:
-    if row == f"{index}\t{row.rpartition(TAB)[2]}" and _is_answer(task, row.rpartition(TAB)[2]):
-        return ""
     fields = row.split("\t")
+    if len(fields) == 2 and fields[0] == str(index) and _is_answer(task, fields[1]):
+        return ""
     if '"' in row or "'" in row:
         return f"quotes: {row[:60]!r}"
     if len(fields) != 2:
-        return f"{len(fields)} columns, should be 2 with a tab between: {row[:60]!r}"
+        return f"{len(fields)} columns, should be 2 separated by a tab: {row[:60]!r}"
     if fields[0] != str(index):
         return f"index {fields[0][:20]!r}, should be {str(index)!r}"
     low, high = task.score_range
@@ -223,7 +226,7 @@ def _is_answer(task: GlueTask, answer: str) -> bool:
 
 
 def _beyond_one(task: GlueTask) -> bool:
-    """Whether scores that are all below 1 must have been divided by the end of their range."""
+    """Return whether scores that are all at most 1 must have been divided by their maximum."""
     return not task.labels and task.score_range[1] > 1
 
 

@@ -1,6 +1,6 @@
-"""`electrify glue submit DIR --data GLUE --out FILE.zip`: test predictions for the GLUE server.
+"""`electrify glue submit DIR --data GLUE --out FILE.zip`: write a submission to the GLUE server.
 
-With a folder as `--out`, the predictions of any tasks as single files in the server's format.
+If `--out` is a folder, write single files in the server's format, for any tasks.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.glue import data as glue_data
-from electrify.finetuning.glue.presets import TaskPlan, described, reading_of
-from electrify.finetuning.glue.problem import MODEL, GlueProblem, load_fitted
+from electrify.finetuning.glue.presets import TaskPlan, describe_reading, reading_of
+from electrify.finetuning.glue.problem import MODEL, GlueProblem, load_finetuned
 from electrify.finetuning.glue.published import published
 from electrify.finetuning.glue.results import best_jobs, main_score, need_results
 from electrify.finetuning.glue.submission import (
@@ -32,12 +32,12 @@ from electrify.training.engine import Engine
 
 
 def glue_submit(settings: GlueSubmit) -> None:
-    """Predict, write, and check what was written as the server would."""
+    """Predict the test files, write the predictions, and validate them as the server would."""
     glue_data.check_folder(settings.data)
     best = best_jobs(need_results(settings.results))
     if not best:
-        fix = "run electrify glue with other settings, into another folder"
-        raise UserError("every run failed", got=f"{settings.results}", fix=fix)
+        fix = "run electrify glue with other settings and another --out"
+        raise UserError("all runs failed", got=f"{settings.results}", fix=fix)
     wanted = _check_first(settings, best)
     predictions: dict[str, list[float]] = {}
     with progress("predicting") as update:
@@ -45,17 +45,17 @@ def glue_submit(settings: GlueSubmit) -> None:
             result = best[task]
             update(done / len(wanted), TASKS[task].title)
             predictions |= _predicted(settings, result, files)
-            kind = described(reading_of(result.preset, TASKS[task]))
+            kind = describe_reading(reading_of(result.preset, TASKS[task]))
             score = f"{main_score(result):.4f} on dev ({kind})"
             print(f"{TASKS[task].title}: seed {result.seed}, {score}", flush=True)
-    if for_server(settings.out):
+    if _is_zip(settings.out):
         _write_zip(settings.out, predictions)
     else:
         _write_folder(settings.out, predictions)
 
 
-def for_server(out: Path) -> bool:
-    """Whether to write a zip, which must hold all tasks; otherwise a folder of any files."""
+def _is_zip(out: Path) -> bool:
+    """Return whether to write a zip, which needs all tasks, rather than a folder of any files."""
     return out.suffix.lower() == ".zip"
 
 
@@ -68,10 +68,10 @@ def _write_zip(path: Path, predictions: dict[str, list[float]]) -> None:
     if faults:
         more = f"\n       and {len(faults) - 5} more" if len(faults) > 5 else ""
         got = "\n       ".join(faults[:5]) + more
-        fix = "fine-tune the missing tasks into the same folder and submit again"
-        raise UserError(f"{path} would be rejected by the server", got=got, fix=fix)
+        fix = "fine-tune the missing tasks into the same folder and rerun this command"
+        raise UserError(f"the server would reject {path}", got=got, fix=fix)
     print(f"{path}: complete; upload it at gluebenchmark.com")
-    print("To compare with what the server answers:\n")
+    print("Published test results, to compare with the scores from the server:\n")
     print(terminal(beside_published({}, published("test"), title="GLUE, published test results")))
 
 
@@ -80,26 +80,26 @@ def _write_folder(folder: Path, predictions: dict[str, list[float]]) -> None:
         print(path)
     missing = [name for name in SUBMISSION_FILES if name not in predictions and name != FILLED]
     if missing:
-        print(f"note: the server takes all files or none; missing: {', '.join(missing)}")
+        print(f"note: the server requires all files; missing: {', '.join(missing)}")
     else:
-        print("note: all tasks are there; --out FILE.zip packs them for the server")
+        print("note: all tasks are complete; use --out FILE.zip to pack them for the server")
 
 
 def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, list[Submitted]]:
-    """The files to write, by task; what is wrong is found before hours of prediction."""
-    out, packed = settings.out, for_server(settings.out)
+    """Return the files to write, by task; errors are raised before hours of prediction."""
+    out, packed = settings.out, _is_zip(settings.out)
     if not out.absolute().parent.is_dir():
-        raise UserError(f"no folder {out.parent}", got=f"{out}", fix="make the folder first")
+        raise UserError(f"no folder {out.parent}", got=f"{out}", fix="create the folder first")
     if out.is_dir() if packed else out.is_file():
-        fix = "give a FILE.zip for the server, or a folder for single files"
+        fix = "use FILE.zip for the server, or a folder for single files"
         raise UserError(f"{out} is a {'folder' if packed else 'file'}", got=f"{out}", fix=fix)
     needed = [task for task in TASKS.values() if task.averaged and task.submitted] if packed else []
     if missing := [task.title for task in needed if task.name not in best]:
         raise UserError(
-            "the server takes all tasks or none",
+            "the server requires all tasks",
             got=f"no results of {', '.join(missing)}",
-            fix=f"electrify glue MODEL --tasks all --out {settings.results}; or --out FOLDER, for "
-            "the test predictions of the tasks that are there",
+            fix=f"run electrify glue MODEL --tasks all --out {settings.results}; or use --out "
+            "FOLDER to write the test predictions of the available tasks",
         )
     wanted: dict[str, list[Submitted]] = {}
     for result in best.values():
@@ -116,13 +116,13 @@ def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, lis
             rows = len(glue_data.read_split(settings.data, task, file.split))
             if rows != SUBMISSION_FILES[file.name].rows:
                 raise UserError(
-                    f"the texts for {file.name} are not the official ones",
+                    f"the test file for {file.name} is not the official one",
                     got=f"{rows:,} rows",
-                    fix=f"the server wants {SUBMISSION_FILES[file.name].rows:,}",
+                    fix=f"use the official file, which has {SUBMISSION_FILES[file.name].rows:,}",
                 )
     if not wanted:
         got = f"results of {', '.join(TASKS[name].title for name in best)}"
-        fix = "give --data the GLUE folder with their test files"
+        fix = "point --data to a GLUE folder with their test files"
         raise UserError(f"{settings.data} has no test files", got=got, fix=fix)
     return wanted
 
@@ -130,31 +130,31 @@ def _check_first(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, lis
 def _predicted(
     settings: GlueSubmit, result: Result, files: Sequence[Submitted]
 ) -> dict[str, list[float]]:
-    """The answers of a task's best model for some of the server's files."""
+    """Predict some of the server's files with the best model of a task."""
     problem, source, folder = _problem(settings, result)
     encoder = open_encoder(source)
-    model = load_fitted(problem, encoder, result.seed, folder)
+    model = load_finetuned(problem, encoder, result.seed, folder)
     model.to(Engine(device=settings.device).device)
-    found = {}
+    predictions = {}
     for file in files:
         rows = problem.prepare(problem.read(file.split), encoder, learn=False)
-        said = outputs(model, rows.lengths, rows.collate)
-        found[file.name] = [float(a.prediction) for a in problem.answers(rows, said)]
-    return found
+        logits = outputs(model, rows.lengths, rows.collate)
+        predictions[file.name] = [float(a.prediction) for a in problem.answers(rows, logits)]
+    return predictions
 
 
 def _problem(settings: GlueSubmit, result: Result) -> tuple[GlueProblem, str, Path]:
-    """What a result is of, as it was run; where the encoder is, and the weights."""
+    """Return the problem of a result as it was run, the source of its encoder and its folder."""
     folder = settings.results / "jobs" / f"{result.task}-{result.seed}"
-    about = read_json(folder / "result.json")["identity"]
-    source = about["source"]
-    if about["model"] != fingerprint(source):
-        got = f"{source} is gone or has other weights"
-        fix = "put it back, or fine-tune again"
-        raise UserError("the encoder that was fine-tuned is not what it was", got=got, fix=fix)
+    identity = read_json(folder / "result.json")["identity"]
+    source = identity["source"]
+    if identity["model"] != fingerprint(source):
+        got = f"{source} is missing or has different weights"
+        fix = "restore it, or fine-tune again"
+        raise UserError("the encoder has changed since it was fine-tuned", got=got, fix=fix)
     if not (folder / MODEL).is_file():
         got = f"no {MODEL} in {folder}"
-        fix = "remove that folder and run the same electrify glue again"
-        raise UserError(f"the weights of {folder.name} are gone", got=got, fix=fix)
-    plan = TaskPlan(**{**about["plan"], "fit": Fit(**about["plan"]["fit"])})
+        fix = "remove that folder and rerun the same electrify glue command"
+        raise UserError(f"the weights of {folder.name} are missing", got=got, fix=fix)
+    plan = TaskPlan(**{**identity["plan"], "fit": Fit(**identity["plan"]["fit"])})
     return GlueProblem(settings.data, TASKS[result.task], plan, result.preset), source, folder

@@ -1,4 +1,4 @@
-"""Results beside published ones, seed by seed, or against each other, as tables."""
+"""Tables of GLUE results: next to published ones, by seed, and of two models compared."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,18 @@ from electrify.finetuning.glue.presets import (
     AverageName,
     aggregate_of,
     average_of,
-    described,
+    describe_reading,
     reading_of,
 )
 from electrify.finetuning.glue.published import Published, published
-from electrify.finetuning.glue.results import Average, Difference, averaged, marked, summarise
+from electrify.finetuning.glue.results import (
+    Average,
+    Difference,
+    Summary,
+    averaged,
+    run_notes,
+    summarise,
+)
 from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
 from electrify.finetuning.results import Result
 from electrify.finetuning.stats import FEWEST_FOR_INTERVAL, Aggregate, bounds, bounds_are
@@ -27,10 +34,10 @@ def beside_published(
     aggregate: Aggregate | None = None,
     title: str = "GLUE, development sets",
 ) -> Table:
-    """Our models, by the names to show, and published rows below them, for the tasks that ran.
+    """Return a table of our models and, below them, published rows, for the tasks that ran.
 
-    Each row is read as its preset, or its source, reads it: mean or median (unless an aggregate
-    is given), and MNLI matched or both. Footnotes say which.
+    Each row is scored as its preset or source defines it: mean or median (unless an aggregate is
+    given), and MNLI matched or both. Footnotes tell which.
     """
     notes = Notes()
     ran = {result.task for results in ours.values() for result in results}
@@ -46,7 +53,7 @@ def beside_published(
 
 
 def average_title(name: AverageName) -> str:
-    """Return what an average is called in a table.
+    """Return the title of an average in tables.
 
     >>> average_title("average")
     'average of 8 tasks'
@@ -64,77 +71,64 @@ def _own_row(
 ) -> list[Cell]:
     aggregate = aggregate or aggregate_of(result.preset for result in results)
     summaries = [summarise(results, task) for task in tasks]
-    said = notes.marks([_how(results, [s.n for s in summaries if s.n], aggregate)])
-    cells = [Cell(name, marks=said), Cell(DASH)]
+    marks = notes.marks([_protocol(results, [s.n for s in summaries if s.n], aggregate)])
+    cells = [Cell(name, marks=marks), Cell(DASH)]
     for summary in summaries:
-        title = TASKS[summary.task].title
-        texts = [f"{title}: {text}" for text in marked(summary)]
-        texts += _both_halves(results, summary.task)
-        texts += _training_files(results, summary.task)
-        texts += _malformed(results, summary.task)
-        around = bounds(summary.values, aggregate)
-        cells.append(percent(summary.aggregate(aggregate), around, notes.marks(texts)))
+        marks = notes.marks(_task_notes(results, summary))
+        interval = bounds(summary.values, aggregate)
+        cells.append(percent(summary.aggregate(aggregate), interval, marks))
     if not complete:
         return cells
     average = average_of(result.preset for result in results)
     overall = averaged(results, average, aggregate)
-    lacks = f"no average of {name}: without {', '.join(overall.missing)}"
-    marks = notes.marks([lacks] if overall.missing else [])
+    missing = f"no average for {name}: missing {', '.join(overall.missing)}"
+    marks = notes.marks([missing] if overall.missing else [])
     return [*cells, percent(overall.value, overall.interval, marks)]
 
 
-def _how(results: Sequence[Result], counts: Sequence[int], aggregate: Aggregate) -> str:
+def _protocol(results: Sequence[Result], counts: Sequence[int], aggregate: Aggregate) -> str:
     presets = "; ".join(sorted({result.preset for result in results}))
     seeds = DASH.join(str(n) for n in sorted({min(counts, default=0), max(counts, default=0)}))
-    said = f"{aggregate} of {seeds} seeds" if seeds != "1" else "one seed"
+    statistic = f"{aggregate} of {seeds} seeds" if seeds != "1" else "one seed"
     kinds = dict.fromkeys(bounds_are(n, aggregate) for n in sorted(counts) if n > 1)
-    brackets = f"; in brackets, {' or '.join(kinds)}" if kinds else ""
-    return f"dev, {said}, preset {presets}{brackets}"
+    brackets = f"; in brackets: {' or '.join(kinds)}" if kinds else ""
+    return f"dev, {statistic}, preset {presets}{brackets}"
 
 
-def _both_halves(results: Sequence[Result], task: str) -> list[str]:
-    readings = {reading_of(r.preset, TASKS[task]) for r in results if r.task == task}
-    both = any(len({split for split, _ in reading}) > 1 for reading in readings)
-    return [f"{TASKS[task].title} is the mean of matched and mismatched"] if both else []
-
-
-def _training_files(results: Sequence[Result], task: str) -> list[str]:
-    official, title = TASKS[task].train_rows, TASKS[task].title
-    rows = {
-        r.train_rows
-        for r in results
-        if r.task == task and not r.failed and official and r.train_rows != official
-    }
-    return [
-        f"{title}: trained on {count:,} rows, the official file has {official:,}: not comparable"
-        for count in sorted(rows)
-    ]
-
-
-def _malformed(results: Sequence[Result], task: str) -> list[str]:
-    most = max((r.malformed for r in results if r.task == task), default=0)
-    return [f"{TASKS[task].title}: {most:,} malformed rows passed over"] if most else []
+def _task_notes(results: Sequence[Result], summary: Summary) -> list[str]:
+    task = TASKS[summary.task]
+    title, official, runs = task.title, task.train_rows, [r for r in results if r.task == task.name]
+    notes = [f"{title}: {text}" for text in run_notes(summary)]
+    if any(len({split for split, _ in reading_of(r.preset, task)}) > 1 for r in runs):
+        notes.append(f"{title} is the mean of matched and mismatched")
+    for rows in sorted({r.train_rows for r in runs if not r.failed} - {official}):
+        if official:
+            trained = f"{title}: trained on {rows:,} rows"
+            notes.append(f"{trained}, the official file has {official:,}; not comparable")
+    if malformed := max((r.malformed for r in runs), default=0):
+        notes.append(f"{title}: {malformed:,} malformed rows skipped")
+    return notes
 
 
 def _published_row(
     row: Published, tasks: Sequence[str], complete: bool, notes: Notes
 ) -> list[Cell]:
-    said = [f"{row.split}, {row.aggregate}; {row.source}", *row.remarks(tasks)]
-    name = Cell(row.model, marks=notes.marks(["; ".join(said)]))
+    texts = [f"{row.split}, {row.aggregate}; {row.source}", *row.remarks(tasks)]
+    name = Cell(row.model, marks=notes.marks(["; ".join(texts)]))
     scores = [Cell(row.scores.get(task, math.nan)) for task in tasks]
     average = [Cell(math.nan if row.average is None else row.average)] if complete else []
     return [name, Cell(row.parameters), *scores, *average]
 
 
 def by_seed(results: Sequence[Result]) -> Table:
-    """Every task's statistics and the score of every seed."""
+    """Return a table of the statistics of every task and the score of every seed."""
     notes, rows = Notes(), []
     seeds = sorted({result.seed for result in results})
     for name in dict.fromkeys(result.task for result in results):
         summary = summarise(results, name)
         title = TASKS[name].title
-        marks = notes.marks([f"{title}: {text}" for text in marked(summary)])
-        kind = [f"in brackets, {bounds_are(summary.n)}"] if summary.n > 1 else []
+        marks = notes.marks([f"{title}: {text}" for text in run_notes(summary)])
+        kind = [f"in brackets: {bounds_are(summary.n)}"] if summary.n > 1 else []
         rows.append(
             [
                 Cell(f"{title} {_metrics(results, name)}", marks=marks),
@@ -147,74 +141,73 @@ def by_seed(results: Sequence[Result]) -> Table:
                 *(percent(summary.scores.get(seed, math.nan)) for seed in seeds),
             ]
         )
-    names = ("task", "n", "mean", "median", "sd", "best", "its seed")
+    names = ("task", "n", "mean", "median", "sd", "best", "best seed")
     columns = (*names, *(f"seed {seed}" for seed in seeds))
     return Table("by seed", columns, rows, list(notes.numbers))
 
 
 def _metrics(results: Sequence[Result], task: str) -> str:
     readings = [reading_of(r.preset, TASKS[task]) for r in results if r.task == task]
-    return "; ".join(dict.fromkeys(described(reading) for reading in readings))
+    return "; ".join(dict.fromkeys(describe_reading(reading) for reading in readings))
 
 
 def averages(results: Sequence[Result]) -> list[str]:
-    """All averages by name, in words; missing tasks are named instead."""
+    """Return a line for each average, or a line with the tasks that are missing for them."""
     aggregate = aggregate_of(result.preset for result in results)
-    found = [averaged(results, name, aggregate) for name in AVERAGES]
-    if found[0].missing:
-        return [f"no average over tasks: without {', '.join(found[0].missing)}"]
+    overall = [averaged(results, name, aggregate) for name in AVERAGES]
+    if overall[0].missing:
+        return [f"no average over tasks: missing {', '.join(overall[0].missing)}"]
     lines = [
-        f"{average_title(one.name)} ({aggregate} of each task): {_value(one)}" for one in found
+        f"{average_title(one.name)} ({aggregate} of each task): {_value(one)}" for one in overall
     ]
     best = averaged(results, average_of(result.preset for result in results), "best")
     lines.append(f"average of best (best run of each task): {_value(best)}")
-    return [*lines, "WNLI is left out of every average"]
+    return [*lines, "All averages exclude WNLI"]
 
 
 def _value(average: Average) -> str:
     if average.missing:
-        return f"none, without {', '.join(average.missing)}"
+        return f"none, missing {', '.join(average.missing)}"
     cell = percent(average.value, average.interval)
     return f"{cell.text} {cell.bounds}".strip()
 
 
 def differences_table(found: Sequence[Difference], first: str, second: str) -> Table:
-    """Two models, seed by seed."""
+    """Return a table that compares two models, paired by seed."""
     notes, rows = Notes(), []
     for row in found:
         title = TASKS[row.task].title if row.task in TASKS else row.task
         marks = notes.marks(f"{title}: {text}" for text in row.notes)
-        numbers = (row.first, row.second)
         tested = _TESTED if math.isnan(row.interval[0]) else f"{_BRACKETS}; {_TESTED}"
         rows.append(
             [
                 Cell(title, marks=marks),
                 Cell(str(row.pairs)),
-                *(percent(number) for number in numbers),
+                percent(row.first),
+                percent(row.second),
                 percent(row.difference, row.interval),
                 Cell(f"{row.p:.4f}", marks=notes.marks([tested])),
             ]
         )
     columns = ("task", "pairs", first, second, "difference", "p")
-    return Table(f"{second} less {first}", columns, rows, list(notes.numbers))
+    return Table(f"{second} minus {first}", columns, rows, list(notes.numbers))
 
 
 _BRACKETS = (
-    f"in brackets, {bounds_are(FEWEST_FOR_INTERVAL)}, or the range of fewer than "
+    f"in brackets: {bounds_are(FEWEST_FOR_INTERVAL)}, or the range of fewer than "
     f"{FEWEST_FOR_INTERVAL} differences"
 )
-_TESTED = "p by flipping signs, never below 2 / 2^pairs; about the noise of fine-tuning alone"
+_TESTED = "p: sign-flip test, at least 2 / 2^pairs; it covers only the noise of fine-tuning"
 
 
 def glue_summary(results: Sequence[Result], name: str = "this model") -> str:
-    """All that is to be said of some results, for a terminal."""
+    """Format all tables and averages of results for the terminal."""
     tables = [by_seed(results), beside_published({name: results}, published("dev"))]
-    parts = [*(terminal(table) for table in tables), "\n".join(averages(results))]
-    return "\n\n".join(parts)
+    return "\n\n".join([*map(terminal, tables), "\n".join(averages(results))])
 
 
 def write_tables(folder: Path, results: Sequence[Result], name: str = "this model") -> list[Path]:
-    """Commit `glue.md`, `.tex` and `.csv`, and the same of `seeds`; their paths."""
+    """Write `glue` and `seeds` as .md, .tex and .csv; returns their paths."""
     tables = {
         "glue": beside_published({name: results}, published("dev")),
         "seeds": by_seed(results),
@@ -226,8 +219,3 @@ def write_tables(folder: Path, results: Sequence[Result], name: str = "this mode
             with committed(paths[-1]) as temporary:
                 temporary.write_text(write(table), encoding="utf-8")
     return paths
-
-
-def comparison_text(found: Sequence[Difference], first: str, second: str) -> str:
-    """Two models, seed by seed, for a terminal."""
-    return terminal(differences_table(found, first, second))

@@ -1,8 +1,8 @@
-"""The GLUE tasks as rows of a table: files, columns, labels, metrics, lengths of training.
+"""The GLUE tasks as a table: files, columns, labels, metrics and epochs.
 
-A new task of this kind is one more row. Columns are found by their names in the header, as headers
-differ between copies of GLUE; CoLA's training and development files have none. Labels are in the
-order of google-research/electra, which decides the numbers of the classes.
+To add a similar task, add a row. Columns are found by their names in the header, because copies of
+GLUE order them differently; CoLA's training and development files have no header. Class indices
+follow the order of labels in google-research/electra.
 """
 
 from collections.abc import Mapping
@@ -26,50 +26,50 @@ class Submitted(NamedTuple):
 
 
 class HubNames(NamedTuple):
-    """How the Hub's copy (nyu-mll/glue) calls what differs there from the standard folder."""
+    """Names in the Hub's copy (nyu-mll/glue) that differ from the standard folder."""
 
     texts: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
-    """In the order of the Hub's numbers, by our words."""
+    """Our labels in the order of the Hub's class indices."""
     splits: Mapping[str, str] = {}
 
 
-_AS_HERE = HubNames()
+_SAME_NAMES = HubNames()
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """One task."""
+    """A GLUE task."""
 
     name: str
-    """Also of the Hub's configuration."""
+    """Name in commands and results, and of the Hub's configuration."""
     title: str
-    """Also of the folder, and of the server's file unless `submitted` says otherwise."""
+    """Name in tables, of the folder, and (unless `submitted` is given) of the server's file."""
     texts: tuple[str, ...]
-    """The names of the columns with one or two texts."""
+    """Names of the columns with one or two texts."""
     label: str = "label"
-    """The name of the column with labels."""
+    """Name of the label column."""
     labels: tuple[str, ...] = ()
-    """Classes by number, in the words that the GLUE server wants, too; none for scores."""
+    """Class labels by index, as in the files and on the server; empty for regression tasks."""
     score_range: tuple[float, float] = (0.0, 5.0)
-    """Of a task without labels; STS-B's. Identities of all tasks carry its upper end."""
+    """Range of scores of a regression task. Identities of all tasks contain its maximum."""
     metrics: tuple[MetricName, ...]
-    """The first is what papers show; GLUE's own average takes the mean of all."""
+    """The first one is what papers report; GLUE's own average uses the mean of all."""
     epochs: int = 3
     files: Mapping[Split, str] = field(default_factory=lambda: _SPLITS)
     train_rows: int = 0
-    """Of the official training file, to say so where another one is used; 0: not known."""
+    """Rows of the official training file, to note when another one was used; 0 if unknown."""
     test_rows: int = 0
-    """Of the official test file."""
+    """Rows of the official test file."""
     submitted: tuple[Submitted, ...] = ()
-    """The server's files; by default one, for a task with an official test file."""
-    hub: HubNames = _AS_HERE
+    """Files for the server; by default one, if `test_rows` is given."""
+    hub: HubNames = _SAME_NAMES
     headless: tuple[tuple[int, ...], int] = ((), 0)
-    """Where texts and label are in files without a header."""
+    """Column indices of the texts and of the label in files without a header."""
     symmetric: bool = False
-    """Whether both texts may change places."""
+    """Whether the two texts can be swapped."""
     averaged: bool = True
-    """Whether it counts in averages: WNLI does not, following BERT."""
+    """Whether averages include the task; following BERT, they exclude WNLI."""
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -79,12 +79,17 @@ class GlueTask:
 
     @property
     def kind(self) -> LabelKind:
-        """Whether a task is about classes or about a score."""
+        """Return whether the labels are classes or scores."""
         return "classes" if self.labels else "score"
 
     @property
+    def dev_splits(self) -> list[Split]:
+        """Return the development splits; MNLI has two."""
+        return [split for split in self.files if split.startswith("dev")]
+
+    @property
     def outputs(self) -> int:
-        """The numbers that a head gives for each example."""
+        """Return the number of outputs of the head."""
         return len(self.labels) or 1
 
 
@@ -160,5 +165,5 @@ TASKS: dict[str, GlueTask] = {task.name: task for task in _ROWS}
 
 
 def averaged_tasks() -> list[str]:
-    """Return the names of the tasks that count in averages."""
+    """Return the names of the tasks that averages include."""
     return [task.name for task in TASKS.values() if task.averaged]
