@@ -282,7 +282,7 @@ def test_truncated_words_are_counted_and_reported(encoder_folder, tmp_path, caps
     finetune(options)
     result = read_json(options.out / "result.json")
     assert result["dev"]["cut"] > 0
-    note = f"{options.dev}: {result['dev']['cut']} words do not fit into 5 tokens and are truncated"
+    note = f"{options.dev}: {result['dev']['cut']} words do not fit into 5 tokens and are ignored"
     assert note in capsys.readouterr().out
 
 

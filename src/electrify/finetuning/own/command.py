@@ -85,11 +85,9 @@ def _describe(path: Path, training: TrainingFile) -> str:
     columns = f"; columns: {training.columns}" if any(training.columns) else ""
     columns = columns if training.has_header else f"; no header line{columns}"
     labels = ", ".join(target.labels[:12]) + (" …" if len(target.labels) > 12 else "")
-    description = {
-        "classes": f"{len(target.labels)} classes ({labels})",
-        "score": f"a score (mean {target.mean:.4g}, std {target.std:.4g})",
-        "tags": f"{len(target.labels)} tags ({labels})",
-    }[target.kind]
+    description = f"{len(target.labels)} {target.kind} ({labels})"
+    if target.kind == "score":
+        description = f"a score (mean {target.mean:.4g}, std {target.std:.4g})"
     rows = f"{path}: {len(training.data.lines):,} rows{columns}"
     return f"{rows}\ntarget: {description}; {training.reason}"
 
@@ -140,8 +138,8 @@ def _run_seeds(build: Build, problem: OwnProblem, columns: Columns) -> None:
 
 def describe_truncation(path: Path, target: Target, rows: OwnRows, length: int) -> str:
     """Return a note about how much of a file exceeds the maximum length."""
-    unit = "words" if target.kind == "tags" else "texts"
-    return f"{path}: {rows.truncated:,} {unit} do not fit into {length} tokens and are truncated"
+    unit, fate = ("words", "ignored") if target.kind == "tags" else ("texts", "truncated")
+    return f"{path}: {rows.truncated:,} {unit} do not fit into {length} tokens and are {fate}"
 
 
 def selection_score(result: Result) -> float:
@@ -197,8 +195,8 @@ def finetune_summary(result: dict[str, Any]) -> str:
         lines += [
             f"mean:   {format_scores(result['mean'])}",
             f"std:    {format_scores(result['std'])}",
+            f"kept: seed {result['best_seed']}, the best of {len(result['seeds'])}",
         ]
-        lines.append(f"kept: seed {result['best_seed']}, the best of {len(result['seeds'])}")
     return "\n".join(lines)
 
 

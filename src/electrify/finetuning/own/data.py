@@ -4,7 +4,7 @@ Labels are strings. Classes are numbered in sorted order, numerically if all are
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from electrify.errors import UserError
 from electrify.finetuning.own.files import DataTable, cell_text, line_error
-from electrify.finetuning.own.headers import LABEL_COLUMNS, TEXT_COLUMNS, is_number
+from electrify.finetuning.own.headers import LABEL_COLUMNS, TEXT_COLUMNS, all_numbers, to_number
 
 MAX_INTEGER_CLASSES = 20
 """More distinct integers than this are scores, not classes."""
@@ -56,16 +56,14 @@ def find_columns(table: DataTable, requested: Columns) -> Columns:
             return f"column {name}"
         if name.lower() in by_case:
             return by_case[name.lower()]
-        got = f"columns: {', '.join(table.header)}"
-        fix = "name the columns: --text A, --pair B for a second text, --label L"
-        raise line_error(table.path, 1, f"no column {name!r}", got=got, fix=fix)
+        raise _column_error(table, f"no column {name!r}")
 
     if table.numbered and not any(requested):
         return _columns_by_content(table)
-    label = resolve(requested.label) if requested.label else ""
+    label = requested.label and resolve(requested.label)
     if requested.text or requested.pair:
         text = resolve(requested.text or "text")
-        pair = resolve(requested.pair) if requested.pair else ""
+        pair = requested.pair and resolve(requested.pair)
     else:
         text, pair = _common_texts(table, by_case, label)
     if not label and table.numbered and len(table.header) == 2:
@@ -87,7 +85,7 @@ def _columns_by_content(table: DataTable) -> Columns:
 
     def text_likeness(name: str) -> tuple[bool, int]:
         cells = [cell_text(cell) for cell in table.column(name)]
-        return not all(map(is_number, cells)), len(set(cells))
+        return not all_numbers(cells), len(set(cells))
 
     label = min(reversed(table.header), key=text_likeness)
     (text,) = (name for name in table.header if name != label)
@@ -102,14 +100,16 @@ def _common_texts(table: DataTable, by_case: dict[str, str], label: str) -> tupl
     others = [n for n in table.header if n != label and n and n.lower() not in LABEL_COLUMNS]
     if len(others) == 1:
         return others[0], ""
-    raise line_error(
-        table.path,
-        1,
-        "cannot tell which column contains the text",
-        got=f"columns: {', '.join(table.header)}",
-        fix="name the columns: --text A, --pair B for a second text, --label L; "
-        "by number if there is no header: --text 1 --label 2",
+    raise _column_error(table, "cannot tell which column contains the text")
+
+
+def _column_error(table: DataTable, what: str) -> UserError:
+    got = f"columns: {', '.join(table.header)}"
+    fix = (
+        "name the columns: --text A, --pair B for a second text, --label L; "
+        "by number if there is no header: --text 1 --label 2"
     )
+    return line_error(table.path, 1, what, got=got, fix=fix)
 
 
 def extract_texts(table: DataTable, columns: Columns) -> Texts:
@@ -154,7 +154,7 @@ def infer_kind(labels: Sequence[str]) -> tuple[Literal["classes", "score"], str]
     >>> infer_kind(["yes", "no"])[0], infer_kind(["0", "1"])[0], infer_kind(["3.8", "5.0"])[0]
     ('classes', 'classes', 'score')
     """
-    numbers = [number for number in map(_number, labels) if number is not None]
+    numbers = [number for number in map(to_number, labels) if number is not None]
     if len(numbers) <= len(labels) / 2:
         return "classes", "labels are words"
     if any(not number.is_integer() for number in numbers):
@@ -164,14 +164,7 @@ def infer_kind(labels: Sequence[str]) -> tuple[Literal["classes", "score"], str]
     return "score" if distinct > MAX_INTEGER_CLASSES else "classes", reason
 
 
-def _number(label: str) -> float | None:
-    try:
-        return float(label)
-    except ValueError:
-        return None
-
-
-def sorted_labels(labels: Sequence[str]) -> tuple[str, ...]:
+def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct labels in the order of their class indices.
 
     >>> sorted_labels(["10", "9", "9"]), sorted_labels(["b", "10", "9"])
@@ -187,12 +180,19 @@ def find_classes(texts: Texts) -> tuple[str, ...]:
     """Return the classes of a training file."""
     classes = sorted_labels(require_labels(texts))
     if len(classes) < 2:
-        raise UserError(
-            f"{texts.path}: every row has the same label, so there is nothing to learn",
-            got=f"{classes[0]!r} from line {texts.lines[0]} to line {texts.lines[-1]}",
-            fix="provide rows of at least two classes, or choose another column with --label",
-        )
+        raise nothing_to_learn(texts.path, "row", "label", repr(classes[0]), texts.lines)
     return classes
+
+
+def nothing_to_learn(
+    path: Path, unit: str, label: str, value: str, lines: Sequence[int]
+) -> UserError:
+    """Return the error for a training file whose labels are all the same."""
+    return UserError(
+        f"{path}: every {unit} has the same {label}, so there is nothing to learn",
+        got=f"{value} from line {lines[0]} to line {lines[-1]}",
+        fix=f"provide {unit}s with different {label}s, or choose another column with --label",
+    )
 
 
 def class_indices(texts: Texts, classes: Sequence[str]) -> NDArray[np.float64]:
@@ -220,7 +220,7 @@ def parse_scores(texts: Texts) -> NDArray[np.float64]:
     """Return the score of every row: a finite number."""
     scores = []
     for line, label in zip(texts.lines, require_labels(texts), strict=True):
-        number = _number(label)
+        number = to_number(label)
         if number is None or not math.isfinite(number) or abs(number) > MAX_SCORE:
             what = f"the score must be a number between -{MAX_SCORE:g} and {MAX_SCORE:g}"
             fix = "use numbers such as 3.5; --kind classes if the labels are classes"
@@ -233,9 +233,5 @@ def mean_and_std(texts: Texts) -> tuple[float, float]:
     """Return the mean and standard deviation of the scores of a training file."""
     scores = parse_scores(texts)
     if np.ptp(scores) == 0:
-        raise UserError(
-            f"{texts.path}: every row has the same score, so there is nothing to learn",
-            got=f"{scores[0]:g} from line {texts.lines[0]} to line {texts.lines[-1]}",
-            fix="provide rows with different scores, or choose another column with --label",
-        )
+        raise nothing_to_learn(texts.path, "row", "score", f"{scores[0]:g}", texts.lines)
     return float(scores.mean()), float(scores.std())

@@ -11,7 +11,7 @@ without a header are numbered.
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,9 +108,8 @@ def read_table(
         header, rows, numbered = _split_header(path, cells, requested, training)
     for name in header:
         if header.count(name) > 1:
-            got = name or "an empty name"
-            fix = "rename one of them"
-            raise line_error(path, 1, "two columns have the same name", got=got, fix=fix)
+            what, got = "two columns have the same name", name or "an empty name"
+            raise line_error(path, 1, what, got=got, fix="rename one of them")
     for line, cells in rows:
         for name, cell in zip(header, cells, strict=True):
             check_length(path, line, name, cell)
@@ -137,14 +136,10 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-def _read_csv(path: Path, text: str) -> list[FileRow]:
-    return list(_read_quoted(path, text, ","))
-
-
 def _read_tsv(path: Path, text: str) -> list[FileRow]:
     names = split_lines(text)[0].split("\t")
     if all(len(name) > 1 and name[0] == name[-1] == '"' for name in names):
-        return list(_read_quoted(path, text, "\t"))
+        return _read_csv(path, text, "\t")
     lines = enumerate(split_lines(text), start=1)
     return [(n, line.split("\t") if line else []) for n, line in lines]
 
@@ -155,13 +150,15 @@ def _read_txt(path: Path, text: str) -> list[FileRow]:
     return [(n, [line]) for n, line in enumerate(split_lines(text), start=1) if line.strip()]
 
 
-def _read_quoted(path: Path, text: str, delimiter: str) -> Iterator[FileRow]:
+def _read_csv(path: Path, text: str, delimiter: str = ",") -> list[FileRow]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[FileRow] = []
     line = 1
     try:
         for cells in reader:
-            yield line, cells
+            rows.append((line, cells))
             line = reader.line_num + 1
+        return rows
     except csv.Error as error:
         if "field limit" in str(error):
             raise _too_long(path, line, str(error)) from error

@@ -75,8 +75,7 @@ def lacks_header(
     False
     """
     first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
-    columns = [[row[index].strip() for row in rest] for index in range(len(first))]
-    pairs = [(cell.strip(), column) for cell, column in zip(first, columns, strict=True)]
+    pairs = [(cell.strip(), [row[i].strip() for row in rest]) for i, cell in enumerate(first)]
     common = {name for names in (*TEXT_COLUMNS, LABEL_COLUMNS) for name in names}
     requested_names = {name.lower() for name in requested if name}
     names = common | requested_names | {name.lower() for name in training.columns if name}
@@ -84,7 +83,7 @@ def lacks_header(
         return False
     if requested_names and all(map(COLUMN_NUMBER.fullmatch, requested_names)):
         return True
-    if all(is_number(cell) for cell, _ in pairs) and not training.numbered:
+    if all_numbers(first) and not training.numbered:
         return False
     classes = training.classes
     if any(cell in classes or _is_label(cell, column) for cell, column in pairs):
@@ -93,26 +92,30 @@ def lacks_header(
 
 
 def _is_label(cell: str, column: Sequence[str]) -> bool:
-    if is_number(cell):
-        return bool(column) and all(map(is_number, column))
+    if to_number(cell) is not None:
+        return all_numbers(column)
     return cell in column and len(set(column)) <= max(2, len(column) / 2)
 
 
 def _is_name(cell: str, column: Sequence[str], classes: Sequence[str]) -> bool:
     """Return whether a cell that is not a label is above labels: numbers or known classes."""
-    if column and all(map(is_number, column)):
-        return not is_number(cell)
+    if all_numbers(column):
+        return to_number(cell) is None
     return sum(label in classes for label in column) > len(column) / 2
 
 
-def is_number(cell: str) -> bool:
-    """Return whether a cell is a number.
+def to_number(cell: str) -> float | None:
+    """Return a cell as a number, or None if it is not one.
 
-    >>> is_number("3.80"), is_number("three")
-    (True, False)
+    >>> to_number("3.80"), to_number("three")
+    (3.8, None)
     """
     try:
-        float(cell)
+        return float(cell)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def all_numbers(cells: Sequence[str]) -> bool:
+    """Return whether there are cells and all are numbers."""
+    return bool(cells) and all(to_number(cell) is not None for cell in cells)

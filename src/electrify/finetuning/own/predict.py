@@ -10,6 +10,7 @@ plain text as one sentence per line.
 import gzip
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,11 @@ def predict(settings: Predict) -> str:
     network = load_network(AUTO_CLASSES[target.kind], str(settings.model))
     model = MODEL_CLASSES[target.kind](network.to(Engine(device=settings.device).device))
     predictions = answers(target, rows, _outputs(model, rows, settings.batch_size))
-    content = (
-        _format_tags(data, table, text, predictions, suffix)
-        if isinstance(data, Sentences)
-        else _format_predictions(table, target, predictions, suffix)
-    )
-    notes = [note, _scores(target, data, predictions)]
+    if isinstance(data, Sentences):
+        content = _format_tags(data, table, text, predictions, suffix)
+    else:
+        content = _format_predictions(table, target, predictions, suffix)
+    notes = [note, _score_note(target, data, predictions)]
     if rows.truncated:
         notes.insert(1, describe_truncation(settings.file, target, rows, length))
     _write(settings.out, content, [note for note in notes if note])
@@ -117,11 +117,8 @@ def _describe_header(table: DataTable, columns: Columns, expected: Sequence[str]
     """Return a note on whether the first line is a header, unless its names make it obvious."""
     if table.numbered:
         return f"{table.path}: no header line; columns are numbered"
-    if (
-        suffix_of(table.path) in JSON_LINES
-        or columns.text in expected
-        or has_common_name(table.header)
-    ):
+    obvious = columns.text in expected or has_common_name(table.header)
+    if obvious or suffix_of(table.path) in JSON_LINES:
         return ""
     return f"{table.path}: the first line is a header; columns: {columns}"
 
@@ -144,16 +141,13 @@ def _present(known: Columns | None, table: DataTable, requested: Columns) -> Col
     If the header has no common names, columns that the model knows by number are looked up by it.
     """
     if known and TrainingInfo(known).numbered and not table.numbered:
-        known = None if has_common_name(table.header) else _by_number(known, table.header)
+        by_name = dict(zip(column_names(len(table.header)), table.header, strict=True))
+        common = has_common_name(table.header)
+        known = None if common else Columns(*(by_name.get(name, name) for name in known))
     if known is None or any(n not in table.header for n in (known.text, known.pair) if n):
         return requested
     label = known.label if known.label in table.header else ""
     return Columns(known.text, known.pair, requested.label or label)
-
-
-def _by_number(known: Columns, header: Sequence[str]) -> Columns:
-    by_name = dict(zip(column_names(len(header)), header, strict=True))
-    return Columns(*(by_name.get(name, name) for name in known))
 
 
 def _outputs(model: Any, rows: OwnRows, batch_size: int) -> list[NDArray[np.float32]]:
@@ -172,7 +166,6 @@ def _outputs(model: Any, rows: OwnRows, batch_size: int) -> list[NDArray[np.floa
 def _format_predictions(
     table: DataTable, target: Target, predictions: Sequence[OwnAnswer], suffix: str
 ) -> str:
-    """Return the table with the predictions after its columns, replacing any of the same name."""
     added: list[dict[str, Any]] = []
     for answer in predictions:
         cells: dict[str, Any] = {"prediction": answer.prediction}
@@ -181,6 +174,11 @@ def _format_predictions(
         elif target.kind == "classes":
             cells |= {f"probability_{label}": p for label, p in answer.probabilities.items()}
         added.append(cells)
+    return _add_columns(table, added, suffix)
+
+
+def _add_columns(table: DataTable, added: Sequence[dict[str, Any]], suffix: str) -> str:
+    """Return a table with more cells in every row, replacing columns of the same name."""
     kept = [index for index, name in enumerate(table.header) if name not in added[0]]
     header = [*(table.header[index] for index in kept), *added[0]]
     pairs = zip(table.rows, added, strict=True)
@@ -201,12 +199,7 @@ def _format_tags(
         ]
         return format_table(["sentence", "token", "prediction"], rows, suffix)
     if suffix in JSON_LINES and table.rows:
-        kept = [index for index, name in enumerate(table.header) if name != "prediction"]
-        rows = [
-            [*(row[index] for index in kept), tags]
-            for row, tags in zip(table.rows, tags_by_sentence, strict=True)
-        ]
-        return format_table([*(table.header[index] for index in kept), "prediction"], rows, suffix)
+        return _add_columns(table, [{"prediction": tags} for tags in tags_by_sentence], suffix)
     if suffix in JSON_LINES:
         return format_table(["tokens", "prediction"], pairs, suffix)
     if sentences.word_lines:
@@ -217,13 +210,12 @@ def _format_tags(
     )
 
 
-def _scores(target: Target, data: Data, predictions: Sequence[OwnAnswer]) -> str:
+def _score_note(target: Target, data: Data, predictions: Sequence[OwnAnswer]) -> str:
     """Return the scores if every row has a label that the model knows, or why there are none."""
     labels = data.tags if isinstance(data, Sentences) else data.labels
     if labels is None or not any(labels):
         return ""
-    gold = data.tags or [] if isinstance(data, Sentences) else []
-    tags = {tag for sentence in gold for tag in sentence}
+    tags = set(chain.from_iterable(data.tags or [])) if isinstance(data, Sentences) else set()
     unknown = sorted(tags.difference(target.labels))
     note = f"the model does not know the tags {', '.join(unknown[:10])}" if unknown else ""
     if unknown and len(unknown) == len(tags):

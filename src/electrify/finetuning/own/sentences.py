@@ -8,11 +8,12 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from electrify.errors import UserError
-from electrify.finetuning.own.data import Columns, sorted_labels
+from electrify.finetuning.own.data import Columns, nothing_to_learn, sorted_labels
 from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
@@ -146,21 +147,18 @@ def _parse_conll(path: Path, text: str, requested: Columns) -> Sentences:
     fix = "provide words and their tags"
     if not filled:
         raise UserError(f"{path} has no sentences", got="only comments", fix=fix)
-    separator = "\t" if "\t" in filled[0] else " "
-    width = len(_cells(filled[0], separator))
+    separator = "\t" if "\t" in filled[0] else " +"
+    width = len(re.split(separator, filled[0].strip(" \r")))
     word_column = _column_index(path, requested.text, "--text", width, 1 if conllu else 0)
     tag_column = _column_index(path, requested.label, "--label", width, 3 if conllu else width - 1)
-    words: list[list[str]] = []
-    tags: list[list[str]] = []
-    word_lines: list[list[int]] = []
-    inside = False
+    sentences: list[list[tuple[str, str, int]]] = [[]]
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith(DOCUMENT_START):
-            inside = False
+            sentences.append([])
             continue
         if conllu and not line.split("\t")[0].isdecimal():
             continue
-        cells = _cells(line, separator)
+        cells = [cell.strip() for cell in re.split(separator, line.strip(" \r"))]
         if len(cells) != width or not cells[word_column] or not cells[tag_column]:
             raise line_error(
                 path,
@@ -171,15 +169,13 @@ def _parse_conll(path: Path, text: str, requested: Columns) -> Sentences:
                 "to classify texts, separate each text and its label with a tab",
             )
         check_length(path, number, "word", cells[word_column])
-        if not inside:
-            for sentences in (words, tags, word_lines):
-                sentences.append([])
-            inside = True
-        words[-1].append(cells[word_column])
-        tags[-1].append(cells[tag_column])
-        word_lines[-1].append(number)
-    if not words:
+        sentences[-1].append((cells[word_column], cells[tag_column], number))
+    sentences = [sentence for sentence in sentences if sentence]
+    if not sentences:
         raise UserError(f"{path} has no sentences", got="only blank lines", fix=fix)
+    words = [[word for word, _, _ in sentence] for sentence in sentences]
+    tags = [[tag for _, tag, _ in sentence] for sentence in sentences]
+    word_lines = [[number for _, _, number in sentence] for sentence in sentences]
     starts = [numbers[0] for numbers in word_lines]
     known_tags = tags if tag_column != word_column else None
     return _check_plausible(Sentences(path, words, known_tags, starts, word_lines))
@@ -189,8 +185,8 @@ def _check_plausible(sentences: Sentences) -> Sentences:
     """Raise an error if a file is most likely not one of tagged words."""
     path = sentences.path
     longest = max(range(len(sentences.words)), key=lambda number: len(sentences.words[number]))
-    words = [word for sentence in sentences.words for word in sentence]
-    tags = {tag for sentence in sentences.tags or [] for tag in sentence}
+    words = list(chain.from_iterable(sentences.words))
+    tags = set(chain.from_iterable(sentences.tags or []))
     with_spaces = [word for word in words if " " in word]
     rename = "" if suffix_of(path) in TABLES else "rename the file to end in .tsv, then "
     fix = (
@@ -222,11 +218,7 @@ def append_tags(
     >>> append_tags("-DOCSTART- X\n\nAnna NNP\n", [[3]], [["B-PER"]])
     '-DOCSTART- X O\n\nAnna NNP B-PER\n'
     """
-    added = {
-        number: tag
-        for numbers, sentence_tags in zip(word_lines, tags, strict=True)
-        for number, tag in zip(numbers, sentence_tags, strict=True)
-    }
+    added = dict(zip(chain.from_iterable(word_lines), chain.from_iterable(tags), strict=True))
     lines = split_lines(text)
     first = lines[word_lines[0][0] - 1].strip()
     separator = " " if " " in first and "\t" not in first else "\t"
@@ -241,22 +233,13 @@ def append_tags(
     )
 
 
-def _cells(line: str, separator: str) -> list[str]:
-    pattern = r"\t" if separator == "\t" else " +"
-    return [cell.strip() for cell in re.split(pattern, line.strip(" \r"))]
-
-
 def _column_index(path: Path, requested: str, flag: str, width: int, default: int) -> int:
     if not requested:
         return default
     if not requested.isdecimal() or not 1 <= int(requested) <= width:
-        raise line_error(
-            path,
-            1,
-            "columns of CoNLL-style files are given by number",
-            got=f"{flag} {requested}",
-            fix=f"use a number from 1 to {width}",
-        )
+        what = "columns of CoNLL-style files are given by number"
+        got, fix = f"{flag} {requested}", f"use a number from 1 to {width}"
+        raise line_error(path, 1, what, got, fix)
     return int(requested) - 1
 
 
@@ -318,11 +301,8 @@ def require_tags(sentences: Sentences) -> list[list[str]]:
 
 def find_tags(sentences: Sentences) -> tuple[str, ...]:
     """Return the distinct tags of a training file."""
-    tags = sorted_labels([tag for sentence in require_tags(sentences) for tag in sentence])
+    tags = sorted_labels(chain.from_iterable(require_tags(sentences)))
     if len(tags) < 2:
-        raise UserError(
-            f"{sentences.path}: every word has the same tag, so there is nothing to learn",
-            got=f"{tags[0]!r} from line {sentences.lines[0]} on",
-            fix="provide words with at least two tags, or choose another column with --label",
-        )
+        lines = sentences.lines[0], sentences.line(-1, -1)
+        raise nothing_to_learn(sentences.path, "word", "tag", repr(tags[0]), lines)
     return tags

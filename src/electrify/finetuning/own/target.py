@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -141,15 +142,14 @@ def prepare_rows(
         return OwnRows(tagged.lengths, tagged.collate, word_starts, truncated)
     encodings = encode(encoder, data.first, data.second, length)
     kind: LabelKind = "score" if target.kind == "score" else "classes"
-    rows = as_rows(encodings, _targets(target, data) if labelled else [], kind, encoder.pad)
+    labels: NDArray[np.float64] = np.array([])
+    if labelled and kind == "score":
+        labels = (parse_scores(data) - target.mean) / target.std
+    elif labelled:
+        labels = class_indices(data, target.labels)
+    rows = as_rows(encodings, labels, kind, encoder.pad)
     truncated = sum(bool(encoding.overflowing) for encoding in encodings)
     return OwnRows(rows.lengths, rows.collate, [], truncated)
-
-
-def _targets(target: Target, texts: Texts) -> NDArray[np.float64]:
-    if target.kind == "classes":
-        return class_indices(texts, target.labels)
-    return (parse_scores(texts) - target.mean) / target.std
 
 
 class OwnAnswer(NamedTuple):
@@ -190,10 +190,19 @@ def measure(target: Target, data: Data, predictions: Sequence[OwnAnswer]) -> dic
     """Return the scores against the labels of a file; models are selected by the first score."""
     predicted = [answer.prediction for answer in predictions]
     if isinstance(data, Sentences):
-        return _measure_tags(target.labels, require_tags(data), predicted)
+        gold = require_tags(data)
+        scores = _measure_classes([*chain.from_iterable(gold)], [*chain.from_iterable(predicted)])
+        if not has_entities(target.labels):
+            return scores
+        return {**entity_scores(gold, predicted), "accuracy": scores["accuracy"]}
     if target.kind == "score":
-        return _measure_scores(parse_scores(data), np.array(predicted))
-    class_indices(data, target.labels)
+        gold_N, predicted_N = parse_scores(data), np.array(predicted)
+        return {
+            "pearson": pearson(predicted_N, gold_N),
+            "spearman": spearman(predicted_N, gold_N),
+            "mse": float(np.square(predicted_N - gold_N).mean()),
+        }
+    class_indices(data, target.labels)  # refuses unknown labels
     return _measure_classes(require_labels(data), predicted)
 
 
@@ -208,35 +217,17 @@ def _measure_classes(gold: Sequence[str], predicted: Sequence[str]) -> dict[str,
     }
 
 
-def _measure_scores(
-    gold_N: NDArray[np.float64], predicted_N: NDArray[np.float64]
-) -> dict[str, float]:
-    return {
-        "pearson": pearson(predicted_N, gold_N),
-        "spearman": spearman(predicted_N, gold_N),
-        "mse": float(np.square(predicted_N - gold_N).mean()),
-    }
-
-
-def _measure_tags(
-    labels: Sequence[str], gold: list[list[str]], predicted: list[list[str]]
-) -> dict[str, float]:
-    flat = ([tag for tags in sentences for tag in tags] for sentences in (gold, predicted))
-    words = _measure_classes(*flat)
-    if has_entities(labels):
-        return {**entity_scores(gold, predicted), "accuracy": words["accuracy"]}
-    return words
-
-
 def config_fields(target: Target) -> dict[str, Any]:
     """Return the fields of a transformers configuration that describe the labels."""
-    types = {"classes": "single_label_classification", "score": "regression"}
     fields: dict[str, Any] = {
         "num_labels": len(target.labels),
         "id2label": dict(enumerate(target.labels)),
         "label2id": {label: index for index, label in enumerate(target.labels)},
     }
-    return {**fields, **({"problem_type": types[target.kind]} if target.kind in types else {})}
+    if target.kind != "tags":
+        score = target.kind == "score"
+        fields["problem_type"] = "regression" if score else "single_label_classification"
+    return fields
 
 
 def target_from_config(config: Any, source: str) -> Target:
@@ -264,12 +255,6 @@ def undo_standardization(network: Any, target: Target) -> None:
     >>> undo_standardization(layer, target); layer.bias.item()
     4.0
     """
-    layer = _output_layer(network)
-    layer.weight.data.mul_(target.std)
-    layer.bias.data.mul_(target.std).add_(target.mean)
-
-
-def _output_layer(network: Any) -> Any:
     backbone = getattr(network, "base_model_prefix", "") or "?"
     layers = [
         module
@@ -285,4 +270,5 @@ def _output_layer(network: Any) -> Any:
             got="scores cannot be converted back to their original scale",
             fix="use an encoder with another architecture",
         )
-    return layers[-1]
+    layers[-1].weight.data.mul_(target.std)
+    layers[-1].bias.data.mul_(target.std).add_(target.mean)

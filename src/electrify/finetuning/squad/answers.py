@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from electrify.finetuning.squad.windows import Windows
+from electrify.finetuning.squad.windows import Window, Windows
 
 N_BEST = 20
 MAX_ANSWER_TOKENS = 30
@@ -52,35 +52,25 @@ NO_ANSWER = SpanAnswer("", 0.0, 0.0)
 
 def decode(windows: Windows, candidates: Sequence[NDArray[np.float32]]) -> list[QuestionAnswers]:
     """Return the answers of every question, given the candidates of every window."""
-    numbers: list[list[int]] = [[] for _ in windows.questions]
-    for number, window in enumerate(windows.windows):
-        numbers[window.question].append(number)
-    return [
-        _decode_question(windows, question, own, [candidates[n] for n in own])
-        for question, own in enumerate(numbers)
-    ]
+    by_question: list[list[tuple[Window, NDArray[np.float32]]]] = [[] for _ in windows.questions]
+    for window, rows_N4 in zip(windows.windows, candidates, strict=True):
+        by_question[window.question].append((window, rows_N4))
+    return [_decode_question(windows, *entry) for entry in enumerate(by_question)]
 
 
 def _decode_question(
-    windows: Windows, question: int, numbers: list[int], candidates: list[NDArray[np.float32]]
+    windows: Windows, question: int, candidates: list[tuple[Window, NDArray[np.float32]]]
 ) -> QuestionAnswers:
-    own = [windows.windows[number] for number in numbers]
-    owner_T = max_context_windows([(window.start, window.tokens) for window in own])
-    spans = []
-    for index, (window, rows_N4) in enumerate(zip(own, candidates, strict=True)):
+    owner_T = max_context_windows([(window.start, window.tokens) for window, _ in candidates])
+    spans: list[tuple[int, int, float, float]] = []
+    for index, (window, rows_N4) in enumerate(candidates):
         first_N, last_N = (rows_N4[1:, :2].astype(np.int64) - windows.offset(window)).T
         valid_N = (first_N >= 0) & (last_N < window.tokens)
         valid_N &= (first_N <= last_N) & (last_N - first_N < MAX_ANSWER_TOKENS)
         rows = np.flatnonzero(valid_N)
         rows = rows[owner_T[first_N[rows] + window.start] == index]
-        spans += [
-            (
-                first_N[row] + window.start,
-                last_N[row] + window.start,
-                *rows_N4[1 + row, 2:].tolist(),
-            )
-            for row in rows
-        ]
+        tokens = first_N[rows] + window.start, last_N[rows] + window.start
+        spans += zip(*tokens, *rows_N4[1 + rows, 2:].T.tolist(), strict=True)
     answers: dict[str, SpanAnswer] = {}
     for first, last, start, end in sorted(spans, key=lambda span: -(span[2] + span[3])):
         text = windows.text(question, first, last)
@@ -88,7 +78,7 @@ def _decode_question(
             answers.setdefault(text, SpanAnswer(text, start, end))
         if len(answers) == N_BEST:
             break
-    null = min(float(rows_N4[0, 2] + rows_N4[0, 3]) for rows_N4 in candidates)
+    null = min(float(rows_N4[0, 2] + rows_N4[0, 3]) for _, rows_N4 in candidates)
     return QuestionAnswers(list(answers.values()) or [NO_ANSWER], null)
 
 

@@ -69,8 +69,8 @@ def _load(problem: SquadProblem) -> None:
     counts, dev = splits["train"].rows.counts, splits["dev"].rows
     print(
         f"SQuAD {problem.files.version}: {counts['questions']:,} training questions in "
-        f"{counts['windows']:,} windows ({counts['repaired']:,} answer positions corrected, "
-        f"{counts['dropped']:,} questions dropped because their answer was not found); "
+        f"{counts['windows']:,} windows ({counts['repaired']:,} answers relocated, "
+        f"{counts['dropped']:,} not found and dropped); "
         f"{len(dev.questions):,} development questions in {len(dev.windows):,} windows"
     )
 

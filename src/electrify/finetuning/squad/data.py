@@ -100,13 +100,10 @@ def _json(path: Path) -> Any:
     try:
         with opened(path, "rt", encoding="utf-8") as file:
             return json.load(file)
-    except (ValueError, RecursionError) as error:
-        fix = "download the file again"
-        raise UserError(f"{path} is not valid JSON", got=f"{error}", fix=fix) from error
-    except (lzma.LZMAError, EOFError) as error:
-        raise UserError(
-            f"{path} is not a complete .xz file", got=f"{error}", fix="download the file again"
-        ) from error
+    except (ValueError, RecursionError, lzma.LZMAError, EOFError) as error:
+        damaged = isinstance(error, lzma.LZMAError | EOFError)
+        what = f"{path} is not {'a complete .xz file' if damaged else 'valid JSON'}"
+        raise UserError(what, got=f"{error}", fix="download the file again") from error
 
 
 def _questions(path: Path, content: Any, version: Version) -> Iterator[Question]:

@@ -47,16 +47,8 @@ class SimpleSpans(OnNetwork):
             _masked(scores_BL, batch.allowed_BL) for scores_BL in self._scores(batch)
         )
         beam = min(BEAM, start_BL.shape[1])
-        start_BK, end_BK = start_BL.topk(beam), end_BL.topk(beam)
-        shape = len(start_BL), beam, beam
-        return _candidates(
-            start_BK.indices,
-            start_BK.values,
-            end_BK.indices.unsqueeze(1).expand(shape),
-            end_BK.values.unsqueeze(1).expand(shape),
-            start_BL[:, 0],
-            end_BL[:, 0],
-        )
+        start_BK, end_B1K = start_BL.topk(beam), end_BL.unsqueeze(1).topk(beam)
+        return _candidates(start_BK, end_B1K, start_BL[:, 0], end_BL[:, 0])
 
     def _scores(self, batch: WindowBatch) -> tuple[Tensor, Tensor]:
         output = call(self.network, batch.ids_BL, batch)
@@ -100,14 +92,7 @@ class JointSpans(OnBackbone):
         end_BKL = self._ends(hidden_BLH, start_BK.indices, batch)
         end_BKK = end_BKL.log_softmax(dim=-1).topk(beam)
         impossible_B = self._impossible(hidden_BLH, start_BL)
-        return _candidates(
-            start_BK.indices,
-            start_BK.values,
-            end_BKK.indices,
-            end_BKK.values,
-            impossible_B,
-            torch.zeros_like(impossible_B),
-        )
+        return _candidates(start_BK, end_BKK, impossible_B, torch.zeros_like(impossible_B))
 
     def _starts(self, hidden_BLH: Tensor, batch: WindowBatch) -> Tensor:
         return _masked(self.start(hidden_BLH).squeeze(-1).float(), batch.allowed_BL)
@@ -144,23 +129,16 @@ def _span_losses(start_BL: Tensor, end_BL: Tensor, batch: WindowBatch) -> Tensor
     return (start_B + cross_entropy(end_BL, batch.ends_B, reduction="none")) / 2
 
 
-def _candidates(
-    starts_BK: Tensor,
-    start_scores_BK: Tensor,
-    ends_BKK: Tensor,
-    end_scores_BKK: Tensor,
-    null_start_B: Tensor,
-    null_end_B: Tensor,
-) -> Tensor:
-    """Return all as one tensor B x N x 4; floats represent the positions exactly."""
-    shape = ends_BKK.shape
-    parts = (
-        starts_BK.unsqueeze(-1).expand(shape),
-        ends_BKK,
-        start_scores_BK.unsqueeze(-1).expand(shape),
-        end_scores_BKK,
-    )
-    spans_BN4 = torch.stack([part.float().flatten(1) for part in parts], dim=-1)
+def _candidates(start_BK: Any, end_BKK: Any, null_start_B: Tensor, null_end_B: Tensor) -> Tensor:
+    """Return the results of topk for starts and ends as one tensor B x N x 4.
+
+    The ends may be the same for all starts (B x 1 x K). Floats represent the positions exactly.
+    """
+    batch, beam = start_BK.indices.shape
+    starts, start_scores = start_BK.indices.unsqueeze(-1), start_BK.values.unsqueeze(-1)
+    parts = starts, end_BKK.indices, start_scores, end_BKK.values
+    expanded = [part.float().expand(batch, beam, beam).flatten(1) for part in parts]
+    spans_BN4 = torch.stack(expanded, dim=-1)
     zero_B = torch.zeros_like(null_start_B)
     null_B14 = torch.stack([zero_B, zero_B, null_start_B, null_end_B], dim=-1).unsqueeze(1)
     return torch.cat([null_B14, spans_BN4], dim=1)

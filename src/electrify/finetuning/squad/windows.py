@@ -57,8 +57,8 @@ class TokenizedText(NamedTuple):
 class WindowFrame(NamedTuple):
     """The ids and types of the special tokens before, between and after two texts."""
 
-    ids: tuple[list[int], list[int], list[int]]
-    types: tuple[list[int], list[int], list[int]]
+    ids: list[list[int]]
+    types: list[list[int]]
     text_types: tuple[int, int]
 
     @property
@@ -125,9 +125,8 @@ class Windows:
     def collate(self, numbers: NDArray[np.int64]) -> WindowBatch:
         """Return a batch of windows, padded to the longest of them."""
         batch = [self.windows[number] for number in numbers]
-        rows = [self.row(window) for window in batch]
-        ids = [np.asarray(ids) for ids, _ in rows]
-        tensors = padded(ids, [np.asarray(types) for _, types in rows], self.pad_id)
+        ids, types = zip(*map(self.row, batch), strict=True)
+        tensors = padded(ids, types, self.pad_id)
         allowed = np.zeros(tensors[0].shape, np.float32)
         for i, window in enumerate(batch):
             allowed[i, self.offset(window) : len(ids[i])] = allowed[i, 0] = 1
@@ -146,16 +145,24 @@ def build_windows(
     encoder: Encoder, questions: list[Question], length: int, stride: int, learn: bool
 ) -> Windows:
     """Return windows of at most `length` tokens, with answers if they are to learn from."""
-    unknown: list[AnswerSpan | None] = [None] * len(questions)
-    kept, spans, counts = _locate_answers(questions) if learn else (questions, unknown, {})
-    asked = [_truncate(tokens) for tokens in tokens_with_offsets(encoder, [q.text for q in kept])]
+    if stride < 1:
+        raise UserError("--stride must be at least 1", got=f"{stride}", fix="use 128")
+    pairs = [(q, locate_answer(q) if learn and not q.impossible else None) for q in questions]
+    counts: dict[str, int] = {}
+    if learn:
+        pairs = [(question, span) for question, span in pairs if span or question.impossible]
+        repaired = sum(bool(span and span.moved) for _, span in pairs)
+        counts = {"repaired": repaired, "dropped": len(questions) - len(pairs)}
+    kept = [question for question, _ in pairs]
+    asked = [
+        TokenizedText(*(part[:MAX_QUESTION_TOKENS] for part in tokens))
+        for tokens in tokens_with_offsets(encoder, [question.text for question in kept])
+    ]
     paragraphs = list(dict.fromkeys(q.context for q in kept))
     tokens = dict(zip(paragraphs, tokens_with_offsets(encoder, paragraphs), strict=True))
     contexts = [tokens[q.context] for q in kept]
     windows = Windows(kept, asked, contexts, find_frame(encoder), encoder.pad)
-    if stride < 1:
-        raise UserError("--stride must be at least 1", got=f"{stride}", fix="use 128")
-    for number, (context, span) in enumerate(zip(contexts, spans, strict=True)):
+    for number, (context, (_, span)) in enumerate(zip(contexts, pairs, strict=True)):
         room = length - windows.frame.size - len(asked[number].ids)
         if room < 1:
             raise UserError(
@@ -195,23 +202,6 @@ def window_spans(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
     return spans
 
 
-def _locate_answers(
-    questions: list[Question],
-) -> tuple[list[Question], list[AnswerSpan | None], dict[str, int]]:
-    """Return the questions to learn from, their answers, and how many were misplaced or lost."""
-    spans = [None if question.impossible else locate_answer(question) for question in questions]
-    kept = [
-        (question, span)
-        for question, span in zip(questions, spans, strict=True)
-        if span or question.impossible
-    ]
-    counts = {
-        "repaired": sum(bool(span and span.moved) for _, span in kept),
-        "dropped": len(questions) - len(kept),
-    }
-    return [question for question, _ in kept], [span for _, span in kept], counts
-
-
 def tokens_with_offsets(encoder: Encoder, texts: Sequence[str]) -> list[TokenizedText]:
     """Tokenize texts, with offsets that exclude whitespace at the start and end of a token."""
     backend = encoder.tokenizer.backend_tokenizer
@@ -222,17 +212,10 @@ def tokens_with_offsets(encoder: Encoder, texts: Sequence[str]) -> list[Tokenize
 def _trim(text: str, encoding: Any) -> TokenizedText:
     starts, ends = [], []
     for start, end in encoding.offsets:
-        while start < end and text[start].isspace():
-            start += 1
-        while start < end and text[end - 1].isspace():
-            end -= 1
-        starts.append(start)
-        ends.append(end)
+        token = text[start:end].lstrip()
+        starts.append(end - len(token))
+        ends.append(end - len(token) + len(token.rstrip()))
     return TokenizedText(*(np.asarray(part, np.int64) for part in (encoding.ids, starts, ends)))
-
-
-def _truncate(tokens: TokenizedText) -> TokenizedText:
-    return TokenizedText(*(part[:MAX_QUESTION_TOKENS] for part in tokens))
 
 
 def find_frame(encoder: Encoder) -> WindowFrame:
@@ -242,11 +225,7 @@ def find_frame(encoder: Encoder) -> WindowFrame:
     first, second = sides.index(0), sides.index(1)
     cuts = (0, first), (first + sides.count(0), second), (second + sides.count(1), len(sides))
     ids, types = ([part[a:b] for a, b in cuts] for part in (pair.ids, pair.type_ids))
-    return WindowFrame(
-        (ids[0], ids[1], ids[2]),
-        (types[0], types[1], types[2]),
-        (pair.type_ids[first], pair.type_ids[second]),
-    )
+    return WindowFrame(ids, types, (pair.type_ids[first], pair.type_ids[second]))
 
 
 def _token_span(context: TokenizedText, span: AnswerSpan) -> tuple[int, int] | None:
