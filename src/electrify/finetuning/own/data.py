@@ -6,7 +6,7 @@ Labels are strings. Classes are numbered in sorted order, numerically if all are
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,23 +197,22 @@ def nothing_to_learn(
 
 def class_indices(texts: Texts, classes: Sequence[str]) -> NDArray[np.float64]:
     """Return the class index of every row."""
-    indices = {label: index for index, label in enumerate(classes)}
-    for line, label in zip(texts.lines, require_labels(texts), strict=True):
+    labels = zip(texts.lines, require_labels(texts), strict=True)
+    return np.array(label_indices(texts.path, labels, classes), dtype=np.float64)
+
+
+def label_indices(path: Path, labels: Iterable[tuple[int, str]], known: Sequence[str]) -> list[int]:
+    """Return the indices of labels, which are given with their lines; all must be known."""
+    indices = {label: index for index, label in enumerate(known)}
+    result = []
+    for line, label in labels:
         if label not in indices:
-            raise unknown_label(texts.path, line, label, classes)
-    return np.array([indices[label] for label in require_labels(texts)], dtype=np.float64)
-
-
-def unknown_label(path: Path, line: int, label: str, known: Sequence[Any]) -> UserError:
-    """Return the error for a label that the model does not have."""
-    listed = ", ".join(map(str, known[:10])) + (" …" if len(known) > 10 else "")
-    return line_error(
-        path,
-        line,
-        "the label is not in the training file",
-        got=repr(label),
-        fix=f"fix the label, or add rows with it to the training file; known labels: {listed}",
-    )
+            listed = ", ".join(known[:10]) + (" …" if len(known) > 10 else "")
+            what = "the label is not in the training file"
+            fix = f"fix the label, or add rows with it to the training file; known labels: {listed}"
+            raise line_error(path, line, what, got=repr(label), fix=fix)
+        result.append(indices[label])
+    return result
 
 
 def parse_scores(texts: Texts) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ from electrify.errors import needs
 from electrify.finetuning.batches import Rows
 from electrify.finetuning.encoder import Encoding
 from electrify.finetuning.heads import Examples, OnNetwork
-from electrify.finetuning.own.data import unknown_label
+from electrify.finetuning.own.data import label_indices
 from electrify.finetuning.own.sentences import OUTSIDE, Sentences, require_tags
 from electrify.models.inputs import call
 
@@ -31,12 +31,11 @@ IGNORE_INDEX = -100
 
 def tag_indices(sentences: Sentences, tags: Sequence[str]) -> list[NDArray[np.int64]]:
     """Return the tag index of every word."""
-    indices = {tag: index for index, tag in enumerate(tags)}
-    for number, sentence_tags in enumerate(require_tags(sentences)):
-        for word, tag in enumerate(sentence_tags):
-            if tag not in indices:
-                raise unknown_label(sentences.path, sentences.line(number, word), tag, tags)
-    return [np.array([indices[tag] for tag in sentence]) for sentence in require_tags(sentences)]
+    indices = []
+    for number, sentence in enumerate(require_tags(sentences)):
+        labels = ((sentences.line(number, word), tag) for word, tag in enumerate(sentence))
+        indices.append(np.array(label_indices(sentences.path, labels, tags)))
+    return indices
 
 
 def find_word_starts(encoding: Encoding, words: Sequence[str]) -> NDArray[np.int64]:
@@ -65,29 +64,20 @@ class TaggedBatch(NamedTuple):
     """The tag index at the first token of each word, -100 elsewhere."""
 
 
-class TaggedRows(NamedTuple):
-    """Sentences as tokens."""
-
-    rows: Rows
-    word_starts: list[NDArray[np.int64]]
-    """The position of the first token of every word, or -1."""
-    tags: list[NDArray[np.int64]]
-    """The tag index of every word."""
-
-    @property
-    def lengths(self) -> list[int]:
-        """Return the number of tokens of each sentence."""
-        return self.rows.lengths
-
-    def collate(self, numbers: NDArray[np.int64]) -> TaggedBatch:
-        """Return a batch of some sentences, padded to the longest of them."""
-        ids_BL, attention_BL, types_BL, *_ = self.rows.collate(numbers)
-        labels_BL = torch.full_like(ids_BL, IGNORE_INDEX)
-        for row, number in enumerate(numbers):
-            starts_W = self.word_starts[number]
-            visible_W = starts_W >= 0
-            labels_BL[row, starts_W[visible_W]] = torch.from_numpy(self.tags[number][visible_W])
-        return TaggedBatch(ids_BL, attention_BL, types_BL, labels_BL)
+def collate_tagged(
+    rows: Rows,
+    word_starts: Sequence[NDArray[np.int64]],
+    tags: Sequence[NDArray[np.int64]],
+    numbers: NDArray[np.int64],
+) -> TaggedBatch:
+    """Return a batch of some sentences, padded to the longest, with the tag index of each word."""
+    ids_BL, attention_BL, types_BL, *_ = rows.collate(numbers)
+    labels_BL = torch.full_like(ids_BL, IGNORE_INDEX)
+    for row, number in enumerate(numbers):
+        starts_W = word_starts[number]
+        visible_W = starts_W >= 0
+        labels_BL[row, starts_W[visible_W]] = torch.from_numpy(tags[number][visible_W])
+    return TaggedBatch(ids_BL, attention_BL, types_BL, labels_BL)
 
 
 class Tagger(OnNetwork):

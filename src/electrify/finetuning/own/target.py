@@ -42,8 +42,8 @@ from electrify.finetuning.own.sentences import (
     require_tags,
 )
 from electrify.finetuning.own.tagging import (
-    TaggedRows,
     Tagger,
+    collate_tagged,
     entity_scores,
     find_word_starts,
     has_entities,
@@ -137,9 +137,10 @@ def prepare_rows(
         encodings = encode(encoder, [" ".join(words) for words in data.words], None, length)
         word_starts = [find_word_starts(*pair) for pair in zip(encodings, data.words, strict=True)]
         tags = tag_indices(data, target.labels) if labelled else word_starts
-        tagged = TaggedRows(as_rows(encodings, [], "classes", encoder.pad), word_starts, tags)
+        rows = as_rows(encodings, [], "classes", encoder.pad)
+        collate = partial(collate_tagged, rows, word_starts, tags)
         truncated = sum(int((starts_W < 0).sum()) for starts_W in word_starts)
-        return OwnRows(tagged.lengths, tagged.collate, word_starts, truncated)
+        return OwnRows(rows.lengths, collate, word_starts, truncated)
     encodings = encode(encoder, data.first, data.second, length)
     kind: LabelKind = "score" if target.kind == "score" else "classes"
     labels: NDArray[np.float64] = np.array([])
