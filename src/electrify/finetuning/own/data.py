@@ -18,7 +18,7 @@ from electrify.finetuning.own.headers import LABEL_COLUMNS, TEXT_COLUMNS, all_nu
 MAX_INTEGER_CLASSES = 20
 """More distinct integers than this are scores, not classes."""
 MAX_SCORE = 1e30
-"""Weights are stored in 32 bits."""
+"""The scale of the scores goes into weights, which are float32."""
 
 
 class Columns(NamedTuple):
