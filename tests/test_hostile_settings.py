@@ -204,8 +204,8 @@ def test_a_damaged_manifest_of_fine_tuning(tuned, tmp_path, refused, manifest):
 def test_damaged_columns_of_a_fine_tuned_model(tmp_path, columns):
     from electrify.finetuning.options import Predict
     from electrify.finetuning.own.data import Columns
-    from electrify.finetuning.own.predict import _remembered
+    from electrify.finetuning.own.predict import _training_columns
 
     (tmp_path / "result.json").write_text(json.dumps({"columns": columns}))
     with pytest.raises(DamagedError):
-        _remembered(Predict(tmp_path, tmp_path / "a.tsv"), Columns())
+        _training_columns(Predict(tmp_path, tmp_path / "a.tsv"), Columns())

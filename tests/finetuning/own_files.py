@@ -1,4 +1,4 @@
-"""Small files of each kind whose labels can be learned, and settings that learn them."""
+"""Small files of each kind with learnable labels, and settings that learn them."""
 
 import json
 from collections.abc import Callable
@@ -13,19 +13,19 @@ from electrify.finetuning.options import Finetune, Fit
 from electrify.finetuning.own.command import finetune
 
 FAST = Fit(lr=1e-3, epochs=12, batch_size=16, layer_decay=1.0)
-PLACES = ("kata", "lota")
+LOCATIONS = ("kata", "lota")
 
 
 def settings(model: Path, folder: Path, suffix: str, **changes: Any) -> Finetune:
-    """A command that learns what `write` wrote into a folder."""
-    chosen: dict[str, Any] = {"out": folder / "out", "length": 32, "fit": FAST, "device": "cpu"}
+    """Return the settings of a command that learns from the files in a folder."""
+    defaults: dict[str, Any] = {"out": folder / "out", "length": 32, "fit": FAST, "device": "cpu"}
     return Finetune(
-        str(model), folder / f"train{suffix}", folder / f"dev{suffix}", **{**chosen, **changes}
+        str(model), folder / f"train{suffix}", folder / f"dev{suffix}", **{**defaults, **changes}
     )
 
 
 def write_classes(folder: Path) -> str:
-    """Whether a sentence holds a certain word, as CSV."""
+    """Write CSV whose label is whether a sentence contains a certain word."""
     for split, count in (("train", 240), ("dev", 40)):
         lines = [f'"{a}, really",{("bad", "good")[y]}' for a, _, y in rows(count, len(split))]
         (folder / f"{split}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
@@ -33,15 +33,17 @@ def write_classes(folder: Path) -> str:
 
 
 def write_pairs(folder: Path) -> str:
-    """The same of the first of two sentences, as JSON lines with numbers for labels."""
+    """Write the same for the first of two sentences, as JSON lines with integer labels."""
     for split, count in (("train", 240), ("dev", 40)):
-        some = [{"premise": a, "hypothesis": b, "label": y} for a, b, y in rows(count, len(split))]
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in some))
+        examples = [
+            {"premise": a, "hypothesis": b, "label": y} for a, b, y in rows(count, len(split))
+        ]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(e) + "\n" for e in examples))
     return ".jsonl"
 
 
 def write_scores(folder: Path) -> str:
-    """A score far from 0 by the same word, as TSV."""
+    """Write TSV with a score far from 0 that depends on the same word."""
     for split, count in (("train", 240), ("dev", 40)):
         lines = [
             f"{i}\t{1000 + 500 * y + i % 7 / 2}\t{a}"
@@ -52,14 +54,14 @@ def write_scores(folder: Path) -> str:
 
 
 def tagged(count: int, seed: int) -> list[tuple[list[str], list[str]]]:
-    """Sentences in which certain words are places."""
+    """Return sentences in which certain words are locations."""
     rng = Random(seed)
     sentences = [rng.choices(WORDS[:12], k=rng.randint(2, 8)) for _ in range(count)]
-    return [(words, ["B-LOC" if w in PLACES else "O" for w in words]) for words in sentences]
+    return [(words, ["B-LOC" if w in LOCATIONS else "O" for w in words]) for words in sentences]
 
 
 def write_tags(folder: Path) -> str:
-    """Places, CoNLL-style."""
+    """Write tagged locations as a CoNLL-style file."""
     for split, count in (("train", 240), ("dev", 30)):
         sentences = [
             "".join(f"{word} X {tag}\n" for word, tag in zip(words, tags, strict=True))
@@ -78,14 +80,14 @@ WRITERS = {
 
 
 def tuner(model: Path, folder: Path) -> Callable[[str], Finetune]:
-    """Gives the settings of a finished command of each kind, which is run when first asked for."""
-    made: dict[str, Finetune] = {}
+    """Return a function that runs the command of a kind once and returns its settings."""
+    finished: dict[str, Finetune] = {}
 
     def tuned(kind: str) -> Finetune:
-        if kind not in made:
+        if kind not in finished:
             (folder / kind).mkdir()
-            made[kind] = settings(model, folder / kind, WRITERS[kind](folder / kind))
-            finetune(made[kind])
-        return made[kind]
+            finished[kind] = settings(model, folder / kind, WRITERS[kind](folder / kind))
+            finetune(finished[kind])
+        return finished[kind]
 
     return tuned

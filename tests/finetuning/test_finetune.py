@@ -1,4 +1,4 @@
-"""One's own data, from files to a model that transformers runs."""
+"""Your data, from files to a model that transformers runs."""
 
 import math
 import shutil
@@ -16,20 +16,20 @@ from electrify.cli import main
 from electrify.errors import DamagedError, UserError
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.options import Predict
-from electrify.finetuning.own import command as module
+from electrify.finetuning.own import command
 from electrify.finetuning.own import problem as problems
-from electrify.finetuning.own.command import finetune, first_score
+from electrify.finetuning.own.command import finetune, selection_score
 from electrify.finetuning.own.predict import predict
-from electrify.finetuning.own.target import Target, unscale
+from electrify.finetuning.own.target import Target, undo_standardization
 from electrify.finetuning.results import Result, best_of
 from electrify.storage.commit import read_json, write_json
 from electrify.training.checkpoint import NotSaved
 
-SAID = {
+DESCRIPTIONS = {
     "classes": "2 classes (bad, good); labels are words",
-    "pairs": "2 classes (0, 1); labels are 2 different whole numbers",
+    "pairs": "2 classes (0, 1); labels are 2 distinct integers",
     "score": "a score (mean 12",
-    "tags": "2 tags (B-LOC, O); words have a tag each",
+    "tags": "2 tags (B-LOC, O); every word has a tag",
 }
 
 
@@ -39,14 +39,14 @@ def tuned(encoder_folder, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_every_kind_is_found_and_learned(kind, tuned, capsys):
+def test_every_kind_is_inferred_and_learned(kind, tuned, capsys):
     out = tuned(kind).out
     result = read_json(out / "result.json")
     assert result["kind"] == {"pairs": "classes"}.get(kind, kind)
     (seed,) = result["seeds"]
     if kind == "score":
         assert seed["scores"]["pearson"] > 0.8
-        assert seed["scores"]["mse"] < 250**2 / 2  # of always saying the mean: 250²
+        assert seed["scores"]["mse"] < 250**2 / 2  # predicting the mean would give 250²
     elif kind == "tags":
         assert seed["scores"]["f1"] > 0.9
     else:
@@ -54,40 +54,40 @@ def test_every_kind_is_found_and_learned(kind, tuned, capsys):
         assert seed["scores"]["mcc"] > 0.7
     assert not list(out.glob(".*"))
     capsys.readouterr()
-    finetune(tuned(kind))  # finished: shows the result, trains nothing
-    said = capsys.readouterr().out
-    assert SAID[kind] in said
-    assert said.endswith(f"{module.finetune_summary(result)}\n{out}\n")
+    finetune(tuned(kind))  # finished: prints the result without training
+    output = capsys.readouterr().out
+    assert DESCRIPTIONS[kind] in output
+    assert output.endswith(f"{command.finetune_summary(result)}\n{out}\n")
 
 
-def test_texts_and_labels_apart_by_tabs_without_header(encoder_folder, tmp_path, capsys):
-    """Named .txt, as many data sets are; the same columns are then found in files to predict."""
+def test_tab_separated_texts_and_labels_without_header(encoder_folder, tmp_path, capsys):
+    """Many data sets are .txt files; the same columns are then found in files to predict."""
     for split, count in (("train", 240), ("dev", 40)):
         lines = [f"{a}\t{('bad', 'good')[y]}\n" for a, _, y in rows(count, len(split))]
         (tmp_path / f"{split}.txt").write_text("".join(lines))
-    chosen = settings(encoder_folder, tmp_path, ".txt", fit=replace(FAST, epochs=1))
-    finetune(chosen)
-    said = capsys.readouterr().out
-    assert "240 rows; no header line; columns: text = column 1, label = column 2\n" in said
-    assert "2 classes (bad, good)" in said
+    options = settings(encoder_folder, tmp_path, ".txt", fit=replace(FAST, epochs=1))
+    finetune(options)
+    output = capsys.readouterr().out
+    assert "240 rows; no header line; columns: text = column 1, label = column 2\n" in output
+    assert "2 classes (bad, good)" in output
     (tmp_path / "new.txt").write_text("kata lodi\nmira lodi\n")
     (tmp_path / "new.tsv").write_text("kata lodi\tgood\nmira lodi\tbad\n")
     for name, scored in (("new.txt", False), ("new.tsv", True)):
-        predict(Predict(chosen.out, tmp_path / name, tmp_path / "out.tsv", device="cpu"))
+        predict(Predict(options.out, tmp_path / name, tmp_path / "out.tsv", device="cpu"))
         assert ("accuracy" in capsys.readouterr().out) is scored
         assert len((tmp_path / "out.tsv").read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_pipelines_run_what_was_made(kind, tuned):
+def test_pipelines_run_the_model(kind, tuned):
     from transformers import pipeline
 
     out = str(tuned(kind).out)
     if kind == "tags":
         tagger = pipeline("token-classification", model=out, device="cpu")
         words, tags = tagged(1, 5)[0]
-        found = {one["index"]: one["entity"] for one in tagger(" ".join(words))}
-        starts = [1]  # words of which every second is two pieces
+        found = {token["index"]: token["entity"] for token in tagger(" ".join(words))}
+        starts = [1]  # some words have two tokens
         for word in words[:-1]:
             starts.append(starts[-1] + len(tagger.tokenizer.tokenize(word)))
         assert [found.get(start, "O") for start in starts] == tags
@@ -97,18 +97,18 @@ def test_pipelines_run_what_was_made(kind, tuned):
         assert ask({"text": "kata mira", "text_pair": "lodi"})["label"] == "1"
         assert ask({"text": "lodi mira", "text_pair": "lodi"})["label"] == "0"
     elif kind == "classes":
-        assert [one["label"] for one in ask(["kata lodi mita", "peta lodi mita"])] == [
+        assert [answer["label"] for answer in ask(["kata lodi mita", "peta lodi mita"])] == [
             "good",
             "bad",
         ]
     else:
-        high, low = (one["score"] for one in ask(["kata lodi mita", "peta lodi mita"]))
+        high, low = (answer["score"] for answer in ask(["kata lodi mita", "peta lodi mita"]))
         assert high == pytest.approx(1500, abs=150)
         assert low == pytest.approx(1000, abs=150)
 
 
 @pytest.mark.parametrize("architecture", each(SEEN))
-def test_scores_come_back_on_their_own_scale(architecture):
+def test_scores_return_to_their_original_scale(architecture):
     from transformers import CONFIG_MAPPING, AutoModelForSequenceClassification
 
     torch.manual_seed(0)
@@ -117,44 +117,44 @@ def test_scores_come_back_on_their_own_scale(architecture):
     network = AutoModelForSequenceClassification.from_config(config).eval()
     ids_BL = tiny_inputs().ids_BL
     before_BC = network(ids_BL, attention_mask=torch.ones_like(ids_BL)).logits
-    unscale(network, Target("score", ("score",), centre=-40.0, spread=7.0))
+    undo_standardization(network, Target("score", ("score",), mean=-40.0, std=7.0))
     after_BC = network(ids_BL, attention_mask=torch.ones_like(ids_BL)).logits
     torch.testing.assert_close(after_BC, before_BC * 7 - 40)
 
 
-def test_several_seeds_are_shown_and_the_best_is_kept(encoder_folder, tmp_path, capsys):
-    chosen = settings(
+def test_several_seeds_are_printed_and_the_best_is_kept(encoder_folder, tmp_path, capsys):
+    options = settings(
         encoder_folder, tmp_path, WRITERS["score"](tmp_path), seeds=3, seed=5, fit=replace(FAST, epochs=2.0)
     )  # fmt: skip
-    finetune(chosen)
-    result = read_json(chosen.out / "result.json")
-    found = [one["scores"]["pearson"] for one in result["seeds"]]
-    assert [one["seed"] for one in result["seeds"]] == [5, 6, 7]
+    finetune(options)
+    result = read_json(options.out / "result.json")
+    found = [seed["scores"]["pearson"] for seed in result["seeds"]]
+    assert [seed["seed"] for seed in result["seeds"]] == [5, 6, 7]
     assert len(set(found)) == 3
     assert result["best_seed"] == 5 + found.index(max(found))
     assert result["mean"]["pearson"] == pytest.approx(sum(found) / 3)
-    said = capsys.readouterr().out
-    assert f"kept: seed {result['best_seed']}, the best of 3" in said
-    alone = replace(chosen, seeds=1, seed=result["best_seed"], out=tmp_path / "alone")
+    output = capsys.readouterr().out
+    assert f"kept: seed {result['best_seed']}, the best of 3" in output
+    alone = replace(options, seeds=1, seed=result["best_seed"], out=tmp_path / "alone")
     finetune(alone)
-    weights = [load_file(one.out / "model.safetensors") for one in (chosen, alone)]
+    weights = [load_file(run.out / "model.safetensors") for run in (options, alone)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
 
 
-def test_a_score_that_is_no_number_is_never_the_best():
+def test_a_score_of_nan_is_never_the_best():
     found = [float("nan"), -0.5, -0.5]
-    results = [Result("", n, "", {"dev": {"pearson": one}}) for n, one in enumerate(found)]
-    assert best_of(results, first_score) is results[1]
+    results = [Result("", n, "", {"dev": {"pearson": score}}) for n, score in enumerate(found)]
+    assert best_of(results, selection_score) is results[1]
     failed = Result("", 3, "", failed="it broke")
-    assert best_of([failed, results[0]], first_score) is results[0]
-    assert best_of([failed], first_score) is None
+    assert best_of([failed, results[0]], selection_score) is results[0]
+    assert best_of([failed], selection_score) is None
 
 
 @pytest.mark.parametrize("kind", ["score", "tags"])
 def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_path, monkeypatch):
-    """Stopped in the second of two seeds, as Ctrl-C does, then run again."""
+    """Interrupt the second of two seeds, as Ctrl-C does, then run the command again."""
     short = replace(FAST, epochs=2.0)
-    chosen = settings(
+    options = settings(
         encoder_folder, tmp_path, WRITERS[kind](tmp_path), seeds=2, fit=short, out=tmp_path / "broken"
     )  # fmt: skip
     stops = []
@@ -173,45 +173,46 @@ def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_pat
 
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "Stop", Stop)
-        patch.setattr(module, "progressing", progressing)
+        patch.setattr(command, "progressing", progressing)
         with pytest.raises(KeyboardInterrupt):
-            finetune(chosen)
-    assert not (chosen.out / "result.json").exists()
+            finetune(options)
+    assert not (options.out / "result.json").exists()
     with pytest.raises(UserError, match="is not finished"):
-        predict(Predict(chosen.out, chosen.dev))
+        predict(Predict(options.out, options.dev))
     assert len(stops) == 2
-    first = read_json(chosen.out / ".parts/seed-0/result.json")
-    finetune(chosen)
-    unbroken = replace(chosen, out=tmp_path / "unbroken")
+    first = read_json(options.out / ".parts/seed-0/result.json")
+    finetune(options)
+    unbroken = replace(options, out=tmp_path / "unbroken")
     finetune(unbroken)
-    ours, theirs = (read_json(one.out / "result.json") for one in (chosen, unbroken))
-    kept = ours["seeds"][0]
+    resumed, reference = (read_json(run.out / "result.json") for run in (options, unbroken))
+    kept = resumed["seeds"][0]
     assert kept["scores"] == first["scores"]["dev"]
     assert kept["seconds"] == round(first["seconds"], 1)
     assert (kept["seed"], kept["steps"]) == (first["seed"], first["steps"])
-    assert [o["scores"] for o in ours["seeds"]] == [t["scores"] for t in theirs["seeds"]]
-    weights = [load_file(one.out / "model.safetensors") for one in (chosen, unbroken)]
+    scores = [[seed["scores"] for seed in result["seeds"]] for result in (resumed, reference)]
+    assert scores[0] == scores[1]
+    weights = [load_file(run.out / "model.safetensors") for run in (options, unbroken)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
 
 
 def test_other_settings_or_data_are_refused(tuned, tmp_path):
-    chosen = tuned("classes")
-    weights = (chosen.out / "model.safetensors").read_bytes()
+    options = tuned("classes")
+    weights = (options.out / "model.safetensors").read_bytes()
     with pytest.raises(UserError) as error:
-        finetune(replace(chosen, fit=replace(FAST, lr=2e-3)))
+        finetune(replace(options, fit=replace(FAST, lr=2e-3)))
     assert error.value.got == "settings.fit.lr: the folder has 0.001, the command says 0.002"
     other = tmp_path / "train.csv"
-    other.write_text(chosen.train.read_text() + "one more,good\n")
+    other.write_text(options.train.read_text() + "one more,good\n")
     with pytest.raises(UserError) as error:
-        finetune(replace(chosen, train=other))
+        finetune(replace(options, train=other))
     assert error.value.got.startswith("train: ")
-    assert (chosen.out / "model.safetensors").read_bytes() == weights
-    moved = shutil.copy(chosen.train, tmp_path / "moved.csv")
-    finetune(replace(chosen, train=tmp_path / moved))  # where a file is does not matter
+    assert (options.out / "model.safetensors").read_bytes() == weights
+    moved = shutil.copy(options.train, tmp_path / "moved.csv")
+    finetune(replace(options, train=tmp_path / moved))  # the location of a file does not matter
 
 
-def test_an_export_that_says_something_else_does_not_count(encoder_folder, tmp_path, monkeypatch):
-    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+def test_an_export_with_different_outputs_is_refused(encoder_folder, tmp_path, monkeypatch):
+    options = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
     real = problems.load_network
 
     def damaged(kind, source, **fields):
@@ -221,32 +222,32 @@ def test_an_export_that_says_something_else_does_not_count(encoder_folder, tmp_p
         return network
 
     monkeypatch.setattr(problems, "load_network", damaged)
-    with pytest.raises(UserError, match="does not survive export"):
-        finetune(chosen)
-    assert [path.name for path in chosen.out.iterdir()] == [".parts"]
-    assert not (chosen.out / ".parts/seed-0/result.json").exists()
+    with pytest.raises(UserError, match="differs from the trained one"):
+        finetune(options)
+    assert [path.name for path in options.out.iterdir()] == [".parts"]
+    assert not (options.out / ".parts/seed-0/result.json").exists()
 
 
 def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(encoder_folder, tmp_path):
-    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    options = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
     with no_room_at_the_end(), pytest.raises(NotSaved):
-        finetune(chosen)
-    assert list(chosen.out.glob(".parts/seed-0/checkpoints/step-*/*"))
-    finetune(chosen)  # the lock is free, and nothing is refused
-    assert (chosen.out / "model.safetensors").is_file()
+        finetune(options)
+    assert list(options.out.glob(".parts/seed-0/checkpoints/step-*/*"))
+    finetune(options)  # the lock is released, and nothing is refused
+    assert (options.out / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_folder_begun_by_an_earlier_version_is_finished(
+def test_a_folder_started_by_an_earlier_version_is_finished(
     failed, encoder_folder, tmp_path, monkeypatch, capsys
 ):
-    """Its results lack the identity, and its models are in .parts/seed-N/model."""
-    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    """Its results have no identity, and its models are in .parts/seed-N/model."""
+    options = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr(module, "run_one", lambda *_: 1 / 0)
+        patch.setattr(command, "run_one", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            finetune(chosen)
-    model = chosen.out / ".parts/seed-0/model"
+            finetune(options)
+    model = options.out / ".parts/seed-0/model"
     model.mkdir(parents=True)
     (model / "model.safetensors").write_bytes(b"weights")
     done = {"scores": {"accuracy": 0.5}, "degenerate": False, "steps": 15, "seconds": 1.0, "examples_per_second": 9.0}  # fmt: skip
@@ -254,56 +255,56 @@ def test_a_folder_begun_by_an_earlier_version_is_finished(
         model.parent / "result.json", {"seed": 0, **({"failed": "it broke"} if failed else done)}
     )
     capsys.readouterr()
-    finetune(chosen)
+    finetune(options)
     assert "this seed is trained again" in capsys.readouterr().out
-    again = replace(chosen, out=tmp_path / "again")
+    again = replace(options, out=tmp_path / "again")
     finetune(again)
-    weights = [(one.out / "model.safetensors").read_bytes() for one in (chosen, again)]
+    weights = [(run.out / "model.safetensors").read_bytes() for run in (options, again)]
     assert weights[0] == weights[1]
 
 
 def test_a_model_without_files_is_never_committed(encoder_folder, tmp_path, monkeypatch):
-    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    options = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
     with monkeypatch.context() as patch:
-        patch.setattr(module, "summarised", lambda *_: 1 / 0)
+        patch.setattr(command, "summarize", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            finetune(chosen)
-    shutil.rmtree(chosen.out / ".parts/seed-0/files")
+            finetune(options)
+    shutil.rmtree(options.out / ".parts/seed-0/files")
     with pytest.raises(DamagedError, match="is missing"):
-        finetune(chosen)
-    assert not (chosen.out / "manifest.json").exists()
-    shutil.rmtree(chosen.out / ".parts/seed-0")  # as the error advises
-    finetune(chosen)
+        finetune(options)
+    assert not (options.out / "manifest.json").exists()
+    shutil.rmtree(options.out / ".parts/seed-0")  # as the error advises
+    finetune(options)
 
 
-def test_what_is_cut_is_counted_and_said(encoder_folder, tmp_path, capsys):
-    chosen = settings(encoder_folder, tmp_path, WRITERS["tags"](tmp_path), length=5, fit=replace(FAST, epochs=1.0))  # fmt: skip
-    finetune(chosen)
-    result = read_json(chosen.out / "result.json")
+def test_truncated_words_are_counted_and_reported(encoder_folder, tmp_path, capsys):
+    options = settings(encoder_folder, tmp_path, WRITERS["tags"](tmp_path), length=5, fit=replace(FAST, epochs=1.0))  # fmt: skip
+    finetune(options)
+    result = read_json(options.out / "result.json")
     assert result["dev"]["cut"] > 0
-    said = f"{chosen.dev}: {result['dev']['cut']} words do not fit into 5 tokens and are cut"
-    assert said in capsys.readouterr().out
+    note = f"{options.dev}: {result['dev']['cut']} words do not fit into 5 tokens and are ignored"
+    assert note in capsys.readouterr().out
 
 
 TEXT = "text,label\n"
 BAD = {
-    "no label column": ("train.csv", "text,other\na,b\nc,d\n", "train.csv, line 1: no column with"),
-    "no such column": ("train.csv", "a,b,c\n1,2,3\n", "train.csv, line 1: no column whose name"),
+    "no label column": ("train.csv", "text,other\na,b\nc,d\n", "train.csv, line 1: no label column"),
+    "no such column": ("train.csv", "a,b,c\n1,2,3\n", "train.csv, line 1: cannot tell which"),
     "one class": ("train.csv", TEXT + "a,x\nb,x\n", "train.csv: every row has the same label"),
     "empty": ("train.csv", "", "train.csv is empty"),
-    "NaN": ("train.csv", TEXT + "a,1.5\nb,2.5\nc,nan\n", "train.csv, line 4: a score that is no"),
-    "inf": ("train.csv", TEXT + "a,1.5\nb,2.5\nc,inf\n", "train.csv, line 4: a score that is no"),
-    "no number": ("train.csv", TEXT + "a,1.5\nb,2.5\nc,?\n", "train.csv, line 4: a score that is"),
+    "NaN": ("train.csv", TEXT + "a,1.5\nb,2.5\nc,nan\n", "train.csv, line 4: the score must be"),
+    "inf": ("train.csv", TEXT + "a,1.5\nb,2.5\nc,inf\n", "train.csv, line 4: the score must be"),
+    "not a number": ("train.csv", TEXT + "a,1.5\nb,2.5\nc,?\n", "train.csv, line 4: the score must be"),
     "no label": ("train.csv", TEXT + "a,x\nb,\nc,y\n", "train.csv, line 3: no label"),
-    "no text": ("train.csv", TEXT + "a,x\n ,y\n", "train.csv, line 3: no text under 'text'"),
+    "no text": ("train.csv", TEXT + "a,x\n ,y\n", "train.csv, line 3: no text in column 'text'"),
     "1 MB": ("train.csv", TEXT + "a,x\n" + "b" * 1_000_000 + ",y\n", "train.csv, line 3: a cell"),
-    "ragged": ("train.csv", TEXT + "a,x\nb,y,z\n", "train.csv, line 3: not as many cells"),
-    "no object": ("train.jsonl", '{"text": "a", "label": 1}\n3\n', "train.jsonl, line 2: no JSON"),
-    "unknown in dev": ("dev.csv", TEXT + "a,x\nb,z\n", "dev.csv, line 3: a label that the training"),
+    "ragged": ("train.csv", TEXT + "a,x\nb,y,z\n", "train.csv, line 3: the row must have"),
+    "not an object": ("train.jsonl", '{"text": "a", "label": 1}\n3\n', "train.jsonl, line 2: not a JSON object"),
+    "unknown in dev": ("dev.csv", TEXT + "a,x\nb,z\n", "dev.csv, line 3: the label is not in the"),
     "dev without labels": ("dev.csv", "text\na\nb\n", "dev.csv, line 1: no column 'label'"),
     "label missing in dev": ("dev.csv", TEXT + "a,x\nb,\n", "dev.csv, line 3: no label"),
-    "unknown tag": ("dev.txt", "a O\nb B-Y\n", "dev.txt, line 2: a label that the training"),
-    "dev without tags": ("dev.txt", "a\nb\n", "dev.txt, line 1: words without tags"),
+    "unknown tag": ("dev.txt", "a O\nb B-Y\n", "dev.txt, line 2: the label is not in the"),
+    "dev without tags": ("dev.txt", "a\nb\n", "dev.txt, line 1: words have no tags"),
     "one tag": ("train.txt", "a O\nb O\n", "train.txt: every word has the same tag"),
 }  # fmt: skip
 GOOD = {
@@ -314,7 +315,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_files_end_in_an_error_that_names_them(name, encoder_folder, tmp_path):
+def test_invalid_files_are_refused_by_name(name, encoder_folder, tmp_path):
     file, content, what = BAD[name]
     suffix = "." + file.split(".")[1]
     for split in ("train", "dev"):
@@ -329,49 +330,51 @@ def test_bad_files_end_in_an_error_that_names_them(name, encoder_folder, tmp_pat
 @pytest.mark.parametrize(
     "changes", [{"length": 0}, {"seeds": 0}, {"fit": replace(FAST, lr=0.0)}, {"length": 3}]
 )
-def test_bad_settings_are_refused(changes, encoder_folder, tmp_path):
-    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), **changes)
+def test_invalid_settings_are_refused(changes, encoder_folder, tmp_path):
+    options = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), **changes)
     with pytest.raises(UserError):
-        finetune(chosen)
-    assert not chosen.out.exists()
+        finetune(options)
+    assert not options.out.exists()
 
 
-def test_the_command_takes_every_setting_of_a_fit(encoder_folder, tmp_path, capsys):
+def test_the_command_accepts_every_fine_tuning_setting(encoder_folder, tmp_path, capsys):
     suffix = WRITERS["classes"](tmp_path)
     files = f"--train {tmp_path}/train{suffix} --dev {tmp_path}/dev{suffix} --out {tmp_path}/out"
     fitted = "--lr 1e-3 --epochs 1 --batch-size 8 --optimizer adamw --seeds 2 --device cpu"
     assert main(["finetune", str(encoder_folder), *files.split(), *fitted.split()]) == 0
-    said = capsys.readouterr().out
-    assert "2 classes (bad, good)" in said
-    assert "seed 1: accuracy " in said
+    output = capsys.readouterr().out
+    assert "2 classes (bad, good)" in output
+    assert "seed 1: accuracy " in output
     again = ["finetune", str(encoder_folder), "--config", f"{tmp_path}/out/settings.toml"]
     assert main(again) == 0
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == output
     kept = read_json(tmp_path / "out/manifest.json")["identity"]["settings"]["fit"]
     assert (kept["batch_size"], kept["optimizer"], kept["lr"]) == (8, "adamw", 1e-3)
 
 
-def test_a_run_that_broke_down_is_told(encoder_folder, tmp_path, capsys):
-    chosen = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, lr=0.5, epochs=2.0))  # fmt: skip
-    finetune(chosen)
-    said = capsys.readouterr().out
-    assert "; the same prediction (" in said
-    assert ") for every example: try a lower --lr" in said
-    assert read_json(chosen.out / "result.json")["seeds"][0]["degenerate"] is True
+def test_a_degenerate_run_is_reported(encoder_folder, tmp_path, capsys):
+    options = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, lr=0.5, epochs=2.0))  # fmt: skip
+    finetune(options)
+    output = capsys.readouterr().out
+    assert "; the same prediction (" in output
+    assert ") for every example: try a lower --lr" in output
+    assert read_json(options.out / "result.json")["seeds"][0]["degenerate"] is True
 
 
-def test_answers_that_are_no_numbers_are_called_so():
+def test_answers_that_are_not_numbers_are_reported():
     nan = float("nan")
     result = Result("", 0, "", {"dev": {"mse": nan}}, degenerate="NaN or infinite predictions")
-    seeds = [module._recorded(result)]
-    assert "; NaN or infinite predictions: try a lower" in module.finetune_summary({"seeds": seeds})
+    seeds = [command._seed_record(result)]
+    assert "; NaN or infinite predictions: try a lower" in command.finetune_summary(
+        {"seeds": seeds}
+    )
     del seeds[0]["why"]  # as earlier versions wrote it
-    assert "; the same answer for every row: try" in module.finetune_summary({"seeds": seeds})
+    assert "; the same answer for every row: try" in command.finetune_summary({"seeds": seeds})
 
 
-def test_the_deviation_of_an_undefined_score_is_undefined():
+def test_the_standard_deviation_of_an_undefined_score_is_undefined():
     results = [Result("", n, "", {"dev": {"f1": n / 2, "pearson": float("nan")}}) for n in range(2)]
-    alone, both = module.summarised(results[:1])["std"], module.summarised(results)["std"]
+    alone, both = command.summarize(results[:1])["std"], command.summarize(results)["std"]
     assert (alone["f1"], both["f1"]) == (0.0, pytest.approx(0.5 / 2**0.5))
     assert math.isnan(alone["pearson"])
     assert math.isnan(both["pearson"])

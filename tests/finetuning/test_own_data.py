@@ -1,4 +1,4 @@
-"""Columns, kinds and labels of one's own tables."""
+"""Columns, kinds and labels of your tables."""
 
 from pathlib import Path
 
@@ -8,15 +8,15 @@ import pytest
 from electrify.errors import UserError
 from electrify.finetuning.own.data import (
     Columns,
-    centre_and_spread,
-    class_numbers,
-    classes_of,
+    class_indices,
+    extract_texts,
+    find_classes,
     find_columns,
-    kind_of,
-    label_order,
-    need_labels,
-    scores_of,
-    texts_of,
+    infer_kind,
+    mean_and_std,
+    parse_scores,
+    require_labels,
+    sorted_labels,
 )
 from electrify.finetuning.own.files import DataTable
 
@@ -26,11 +26,11 @@ def table(header, *rows):
 
 
 def texts(*labels):
-    return texts_of(table("text label", *(("x", label) for label in labels)), Columns("text", "", "label"))  # fmt: skip
+    return extract_texts(table("text label", *(("x", label) for label in labels)), Columns("text", "", "label"))  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("header", "wanted"),
+    ("header", "expected"),
     [
         ("genre filename year id score sentence1 sentence2", ("sentence1", "sentence2", "score")),
         ("Sentence Label", ("Sentence", "", "Label")),
@@ -41,27 +41,27 @@ def texts(*labels):
         ("text", ("text", "", "")),
     ],
 )
-def test_columns_are_found(header, wanted):
-    assert find_columns(table(header), Columns()) == wanted
+def test_columns_are_found(header, expected):
+    assert find_columns(table(header), Columns()) == expected
 
 
-def test_named_columns_come_first():
+def test_requested_columns_take_precedence():
     found = find_columns(table("text label a b c"), Columns("A", "b", "c"))
     assert found == ("a", "b", "c")
     assert find_columns(table("text other label"), Columns(label="other")) == ("text", "", "other")
 
 
 @pytest.mark.parametrize(
-    ("header", "named", "what"),
+    ("header", "requested", "what"),
     [
         ("text label", Columns("txet"), "line 1: no column 'txet'"),
         ("text label", Columns(label="lable"), "line 1: no column 'lable'"),
-        ("a b c", Columns(), "line 1: no column whose name says"),
+        ("a b c", Columns(), "line 1: cannot tell which column contains the text"),
     ],
 )
-def test_missing_columns_are_named(header, named, what):
+def test_missing_columns_are_named(header, requested, what):
     with pytest.raises(UserError) as error:
-        find_columns(table(header), named)
+        find_columns(table(header), requested)
     assert what in error.value.what
     assert header.replace(" ", ", ") in error.value.got
 
@@ -78,47 +78,47 @@ def test_missing_columns_are_named(header, named, what):
         ([str(n) for n in range(30)], "score"),
     ],
 )
-def test_kinds_are_found(labels, kind):
-    assert kind_of(labels)[0] == kind
+def test_kinds_are_inferred(labels, kind):
+    assert infer_kind(labels)[0] == kind
 
 
 def test_classes_are_numbered_in_order():
-    assert label_order(["10", "2", "-1", "2"]) == ("-1", "2", "10")
-    assert label_order(["b", "a", "10", "9"]) == ("10", "9", "a", "b")
+    assert sorted_labels(["10", "2", "-1", "2"]) == ("-1", "2", "10")
+    assert sorted_labels(["b", "a", "10", "9"]) == ("10", "9", "a", "b")
     found = texts("no", "yes", "no")
-    assert classes_of(found) == ("no", "yes")
-    assert class_numbers(found, ("no", "yes")).tolist() == [0, 1, 0]
+    assert find_classes(found) == ("no", "yes")
+    assert class_indices(found, ("no", "yes")).tolist() == [0, 1, 0]
 
 
 def test_scores_are_numbers():
     found = texts("1", "2.5", "1e1")
-    assert scores_of(found).tolist() == [1, 2.5, 10]
-    centre, spread = centre_and_spread(found)
-    assert (centre, spread) == pytest.approx((4.5, np.std([1, 2.5, 10])))
+    assert parse_scores(found).tolist() == [1, 2.5, 10]
+    mean, std = mean_and_std(found)
+    assert (mean, std) == pytest.approx((4.5, np.std([1, 2.5, 10])))
 
 
 @pytest.mark.parametrize(
     "label", ["nan", "NaN", "inf", "-Infinity", "", "x", "1,5", "1e400", "1e31"]
 )
-def test_a_score_that_is_none_is_refused_with_its_line(label):
-    with pytest.raises(UserError, match=r"a.tsv, line 3: "):
-        scores_of(texts("1", label))
+def test_invalid_scores_are_refused_with_their_line(label):
+    with pytest.raises(UserError, match=r"a.tsv, line 3: (the score must|no label)"):
+        parse_scores(texts("1", label))
 
 
-def test_labels_that_teach_nothing_are_refused():
+def test_labels_that_cannot_be_learned_are_refused():
     with pytest.raises(UserError, match="the same label"):
-        classes_of(texts("a", "a"))
+        find_classes(texts("a", "a"))
     with pytest.raises(UserError, match="the same score"):
-        centre_and_spread(texts("1", "1.0"))
-    with pytest.raises(UserError, match="line 3: a label that the training file does not have"):
-        class_numbers(texts("a", "c"), ("a", "b"))
+        mean_and_std(texts("1", "1.0"))
+    with pytest.raises(UserError, match="line 3: the label is not in the training file"):
+        class_indices(texts("a", "c"), ("a", "b"))
     with pytest.raises(UserError, match="line 3: no label"):
-        need_labels(texts("a", None))
-    with pytest.raises(UserError, match="no column with labels"):
-        need_labels(texts_of(table("text", ("x",)), Columns("text")))
+        require_labels(texts("a", None))
+    with pytest.raises(UserError, match="no label column"):
+        require_labels(extract_texts(table("text", ("x",)), Columns("text")))
 
 
 @pytest.mark.parametrize("cell", ["", "  ", None, ["a"], {"a": 1}])
-def test_a_text_that_is_none_is_refused_with_its_line(cell):
+def test_invalid_texts_are_refused_with_their_line(cell):
     with pytest.raises(UserError, match=r"a.tsv, line 3: "):
-        texts_of(table("text label", ("x", "1"), (cell, "1")), Columns("text", "", "label"))
+        extract_texts(table("text label", ("x", "1"), (cell, "1")), Columns("text", "", "label"))

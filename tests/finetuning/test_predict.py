@@ -1,4 +1,4 @@
-"""What a model says of new files."""
+"""Predictions for new files."""
 
 import csv
 import gzip
@@ -22,25 +22,25 @@ def tuned(encoder_folder, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_scores_of_the_development_file_are_those_of_training(kind, tuned, tmp_path, capsys):
-    """The exported model, read anew from disk, in other batches."""
-    chosen, out = tuned(kind), tmp_path / "said.jsonl"
+def test_the_scores_on_the_development_file_match_training(kind, tuned, tmp_path, capsys):
+    """The exported model is loaded from disk and run with other batches."""
+    settings, out = tuned(kind), tmp_path / "predicted.jsonl"
     capsys.readouterr()
-    predict(Predict(chosen.out, chosen.dev, out, batch_size=7, device="cpu"))
-    scores, where = capsys.readouterr().out.splitlines()
-    said = {pair.split()[0]: float(pair.split()[1]) for pair in scores.split(",")}
-    (seed,) = read_json(chosen.out / "result.json")["seeds"]
-    # ranks of scores that are nearly equal follow the rounding, which other batches change
-    assert said == pytest.approx(seed["scores"], rel=1e-2, abs=1e-4)
-    assert where == str(out)
+    predict(Predict(settings.out, settings.dev, out, batch_size=7, device="cpu"))
+    scores, path = capsys.readouterr().out.splitlines()
+    printed = {pair.split()[0]: float(pair.split()[1]) for pair in scores.split(",")}
+    (seed,) = read_json(settings.out / "result.json")["seeds"]
+    # The ranks of nearly equal scores depend on rounding, which other batches change.
+    assert printed == pytest.approx(seed["scores"], rel=1e-2, abs=1e-4)
+    assert path == str(out)
 
 
-def test_classes_as_csv_with_the_columns_of_the_file(tuned, tmp_path, capsys):
-    chosen = tuned("classes")
-    out = tmp_path / "said.csv"
-    predict(Predict(chosen.out, chosen.dev, out, device="cpu"))
-    with chosen.dev.open() as given, out.open() as said:
-        for before, after in zip(csv.DictReader(given), csv.DictReader(said), strict=True):
+def test_classes_as_csv_keep_the_columns_of_the_file(tuned, tmp_path, capsys):
+    settings = tuned("classes")
+    out = tmp_path / "predicted.csv"
+    predict(Predict(settings.out, settings.dev, out, device="cpu"))
+    with settings.dev.open() as given, out.open() as predicted:
+        for before, after in zip(csv.DictReader(given), csv.DictReader(predicted), strict=True):
             assert [*after] == [
                 "text",
                 "label",
@@ -55,8 +55,8 @@ def test_classes_as_csv_with_the_columns_of_the_file(tuned, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".txt", ".conll"])
-def test_classes_with_tabs_have_a_column_each(suffix, tuned, tmp_path):
-    new, out = tmp_path / "new.txt", tmp_path / f"said{suffix}"
+def test_tab_separated_classes_have_one_column_each(suffix, tuned, tmp_path):
+    new, out = tmp_path / "new.txt", tmp_path / f"predicted{suffix}"
     new.write_text("kata lodi mita\n")
     predict(Predict(tuned("classes").out, new, out, device="cpu"))
     header, row = (line.split("\t") for line in out.read_text().splitlines())
@@ -67,28 +67,28 @@ def test_classes_with_tabs_have_a_column_each(suffix, tuned, tmp_path):
 def test_a_file_without_labels(tuned, tmp_path, capsys):
     new = tmp_path / "new.tsv"
     new.write_text("text\nkata lodi mita\npeta lodi mita\n")
-    out = tmp_path / "deeper/said.jsonl.gz"
+    out = tmp_path / "deeper/predicted.jsonl.gz"
     done = tuned("classes").out
     capsys.readouterr()
     predict(Predict(done, new, out, device="cpu"))
     assert capsys.readouterr().out == f"{out}\n"
-    said = [json.loads(line) for line in gzip.decompress(out.read_bytes()).splitlines()]
-    assert [one["prediction"] for one in said] == ["good", "bad"]
-    assert said[0]["text"] == "kata lodi mita"
-    assert set(said[0]["probabilities"]) == {"good", "bad"}
+    predicted = [json.loads(line) for line in gzip.decompress(out.read_bytes()).splitlines()]
+    assert [row["prediction"] for row in predicted] == ["good", "bad"]
+    assert predicted[0]["text"] == "kata lodi mita"
+    assert set(predicted[0]["probabilities"]) == {"good", "bad"}
 
 
 def test_every_line_of_plain_text_has_a_prediction(tuned, tmp_path, capsys):
-    """Although the training file had a header."""
+    """This holds although the training file had a header."""
     new, done = tmp_path / "new.txt", tuned("classes").out
     for lines in (["kata lodi mita", "Title", "peta lodi"], ["kata lodi mita"]):
         new.write_text("\n".join(lines) + "\n")
         predict(Predict(done, new, tmp_path / "a.jsonl", device="cpu"))
-        said = (tmp_path / "a.jsonl").read_text().splitlines()
-        assert [json.loads(one)["column 1"] for one in said] == lines
+        predicted = (tmp_path / "a.jsonl").read_text().splitlines()
+        assert [json.loads(row)["column 1"] for row in predicted] == lines
 
 
-def test_scores_to_the_terminal_in_the_form_of_the_file(tuned, tmp_path, capsys):
+def test_scores_are_printed_in_the_format_of_the_file(tuned, tmp_path, capsys):
     new = tmp_path / "new.csv"
     new.write_text('sentence,note\nkata lodi mita,"a, b"\npeta lodi mita,c\n')
     done = tuned("score").out
@@ -100,26 +100,26 @@ def test_scores_to_the_terminal_in_the_form_of_the_file(tuned, tmp_path, capsys)
     assert float(high[2]) - float(low[2]) > 250
 
 
-def test_tags_in_every_form(tuned, tmp_path, capsys):
-    chosen, sentences = tuned("tags"), tagged(5, 9)
+def test_tags_in_every_format(tuned, tmp_path, capsys):
+    settings, sentences = tuned("tags"), tagged(5, 9)
     new = tmp_path / "new.txt"
     new.write_text("\n".join("\n".join(words) + "\n" for words, _ in sentences))
     capsys.readouterr()
-    predict(Predict(chosen.out, new, device="cpu"))
+    predict(Predict(settings.out, new, device="cpu"))
     found = capsys.readouterr().out
     blocks = [[line.split("\t") for line in block.splitlines()] for block in found.split("\n\n")]
     assert [[word for word, _ in block] for block in blocks] == [words for words, _ in sentences]
     assert [[tag for _, tag in block] for block in blocks] == [tags for _, tags in sentences]
-    predict(Predict(chosen.out, new, tmp_path / "a.jsonl", device="cpu"))
-    said = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert [(one["tokens"], one["prediction"]) for one in said] == sentences
-    predict(Predict(chosen.out, tmp_path / "a.jsonl", tmp_path / "a.csv", device="cpu"))
+    predict(Predict(settings.out, new, tmp_path / "a.jsonl", device="cpu"))
+    predicted = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [(row["tokens"], row["prediction"]) for row in predicted] == sentences
+    predict(Predict(settings.out, tmp_path / "a.jsonl", tmp_path / "a.csv", device="cpu"))
     first = (tmp_path / "a.csv").read_text().splitlines()[:2]
     assert first == ["sentence,token,prediction", f"1,{sentences[0][0][0]},{sentences[0][1][0]}"]
 
 
-def test_tags_come_after_all_columns_of_the_file(tuned, tmp_path, capsys):
-    """With every line of a CoNLL-style file and every key of JSON lines."""
+def test_tags_are_appended_to_all_columns_of_the_file(tuned, tmp_path, capsys):
+    """Every line of a CoNLL-style file and every key of JSON lines is kept."""
     new, done = tmp_path / "new.txt", tuned("tags").out
     new.write_text("-DOCSTART- -X- O O\n\nmira NN I-NP O\nkata NN  I-NP B-LOC\n\n\nlodi X Y O\n")
     capsys.readouterr()
@@ -136,12 +136,12 @@ def test_tags_come_after_all_columns_of_the_file(tuned, tmp_path, capsys):
     new = tmp_path / "new.jsonl"
     new.write_text('{"id": 7, "tokens": ["kata", "mira"], "tags": ["B-LOC", "O"], "note": "x"}\n')
     predict(Predict(done, new, device="cpu"))
-    said = json.loads(capsys.readouterr().out)
-    assert said == {**json.loads(new.read_text()), "prediction": ["B-LOC", "O"]}
+    predicted = json.loads(capsys.readouterr().out)
+    assert predicted == {**json.loads(new.read_text()), "prediction": ["B-LOC", "O"]}
 
 
-def test_plain_text_is_text_to_tag(tuned, tmp_path, capsys):
-    """Its last word is no gold tag: there is nothing to score."""
+def test_plain_text_is_tagged(tuned, tmp_path, capsys):
+    """Its last word is not a gold tag, so there is nothing to score."""
     new = tmp_path / "new.txt"
     new.write_text("mira kata lodi\n\nlota\n")
     done = tuned("tags").out
@@ -152,17 +152,17 @@ def test_plain_text_is_text_to_tag(tuned, tmp_path, capsys):
     assert [line[0] for line in lines] == ["mira", "kata", "lodi", "", "lota"]
     assert {line[1] for line in lines if line[0]} <= {"O", "B-LOC"}, "a tag for every word"
     assert lines[1] == ["kata", "B-LOC"]
-    assert err == f"{new}: plain text, one sentence a line\n"
+    assert err == f"{new}: plain text, one sentence per line\n"
 
 
 def test_words_are_never_scored_as_gold_tags(tuned, tmp_path, capsys):
-    """What the model does not know is text to tag, or named instead of a score of 0."""
+    """Unknown words are text to tag; unknown tags are listed instead of scored as 0."""
     new, done = tmp_path / "new.txt", tuned("tags").out
     new.write_text("mira kata\nlodi peta\nsolu peta\nneva kata\nmira peta\nsolu kata\n")
     capsys.readouterr()
     predict(Predict(done, new, device="cpu"))
     out, err = capsys.readouterr()
-    assert (out.count("\t"), err) == (12, f"{new}: plain text, one sentence a line\n")
+    assert (out.count("\t"), err) == (12, f"{new}: plain text, one sentence per line\n")
     for content, note in (
         ("kata NN\nmira VB\nlodi NN\nsolu VB\n", "no scores: the model does not know the tags NN, VB"),
         ("kata B-GPE\nmira O\nlodi O\nsolu O\n", "accuracy 0.7500; the model does not know the tags B-GPE"),
@@ -172,32 +172,32 @@ def test_words_are_never_scored_as_gold_tags(tuned, tmp_path, capsys):
         assert capsys.readouterr().err.strip().endswith(note)
 
 
-def test_words_past_the_length_are_outside_and_counted(tuned, tmp_path, capsys):
+def test_truncated_words_are_outside_and_counted(tuned, tmp_path, capsys):
     new = tmp_path / "new.jsonl"
     new.write_text(
         '{"tokens": ["kata", "kata", "kata", "kata"], "tags": ["B-LOC", "B-LOC", "O", "O"]}'
     )
     predict(Predict(tuned("tags").out, new, tmp_path / "a.jsonl", length=4, device="cpu"))
-    said = json.loads((tmp_path / "a.jsonl").read_text())
-    assert said["prediction"] == ["B-LOC", "B-LOC", "O", "O"]
+    predicted = json.loads((tmp_path / "a.jsonl").read_text())
+    assert predicted["prediction"] == ["B-LOC", "B-LOC", "O", "O"]
     assert "2 words do not fit into 4 tokens" in capsys.readouterr().out
 
 
-def test_columns_are_those_of_training_or_named(encoder_folder, tuned, tmp_path, capsys):
-    """A model for pairs takes its own columns before usual ones."""
+def test_columns_are_those_of_training_or_requested(encoder_folder, tuned, tmp_path, capsys):
+    """A model for pairs prefers the columns of its training file to common names."""
     new = tmp_path / "new.jsonl"
-    some = [{"text": "x", "premise": a, "hypothesis": b, "label": y} for a, b, y in rows(9, 8)]
-    new.write_text("".join(json.dumps(one) + "\n" for one in some))
+    examples = [{"text": "x", "premise": a, "hypothesis": b, "label": y} for a, b, y in rows(9, 8)]
+    new.write_text("".join(json.dumps(example) + "\n" for example in examples))
     predict(Predict(tuned("pairs").out, new, tmp_path / "a.jsonl", device="cpu"))
     assert "accuracy 1.0" in capsys.readouterr().out
     new.write_text(new.read_text().replace("premise", "one").replace("hypothesis", "other"))
-    named = {"text": "one", "pair": "other"}
-    predict(Predict(tuned("pairs").out, new, tmp_path / "a.jsonl", **named, device="cpu"))
+    requested = {"text": "one", "pair": "other"}
+    predict(Predict(tuned("pairs").out, new, tmp_path / "a.jsonl", **requested, device="cpu"))
     assert "accuracy 1.0" in capsys.readouterr().out
 
 
-def test_a_header_is_no_text_although_the_training_file_had_none(tuned, tmp_path, capsys):
-    """Columns are then those of the same numbers."""
+def test_a_header_is_recognized_although_the_training_file_had_none(tuned, tmp_path, capsys):
+    """Columns are then found by their numbers."""
     model, new = tmp_path / "model", tmp_path / "new.tsv"
     shutil.copytree(tuned("classes").out, model)
     result = read_json(model / "result.json")
@@ -208,26 +208,26 @@ def test_a_header_is_no_text_although_the_training_file_had_none(tuned, tmp_path
     predict(Predict(model, new, device="cpu"))
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 3
-    said = "the first line is a header; columns: text = question_text, label = coarse"
-    assert err.startswith(f"{new}: {said}\naccuracy 1.0")
+    note = "the first line is a header; columns: text = question_text, label = coarse"
+    assert err.startswith(f"{new}: {note}\naccuracy 1.0")
     new.write_text(new.read_text().partition("\n")[2])
     predict(Predict(model, new, device="cpu"))
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 3
-    assert err.startswith(f"{new}: no header line; columns have numbers\naccuracy 1.0")
+    assert err.startswith(f"{new}: no header line; columns are numbered\naccuracy 1.0")
 
 
-def test_labels_the_model_does_not_know_are_no_hindrance(tuned, tmp_path, capsys):
+def test_labels_the_model_does_not_know_do_not_prevent_predictions(tuned, tmp_path, capsys):
     new = tmp_path / "new.csv"
     new.write_text("text,label\nkata,good\nlodi,ugly\n")
     predict(Predict(tuned("classes").out, new, tmp_path / "a.csv", device="cpu"))
-    assert "no scores: " in (said := capsys.readouterr().out)
-    assert "line 3" in said
-    assert "'ugly'" in said
+    assert "no scores: " in (output := capsys.readouterr().out)
+    assert "line 3" in output
+    assert "'ugly'" in output
     assert len((tmp_path / "a.csv").read_text().splitlines()) == 3
 
 
-def test_any_classifier_of_transformers_will_do(encoder_folder, tmp_path, capsys):
+def test_any_transformers_classifier_works(encoder_folder, tmp_path, capsys):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     torch.manual_seed(0)
@@ -235,17 +235,17 @@ def test_any_classifier_of_transformers_will_do(encoder_folder, tmp_path, capsys
         encoder_folder, num_labels=3, id2label={0: "a", 1: "b", 2: "c"}
     ).eval()
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder)
-    network.save_pretrained(tmp_path / "theirs")
-    tokenizer.save_pretrained(tmp_path / "theirs")
+    network.save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
     new = tmp_path / "new.tsv"
     new.write_text("text\nkata lodi\n" + "kata " * 90 + "\n")
-    predict(Predict(tmp_path / "theirs", new, tmp_path / "a.jsonl", device="cpu"))
+    predict(Predict(tmp_path / "other", new, tmp_path / "a.jsonl", device="cpu"))
     assert "1 texts do not fit into 64 tokens" in capsys.readouterr().out
     for line in (tmp_path / "a.jsonl").read_text().splitlines():
-        one = json.loads(line)
-        inputs = tokenizer(one["text"], return_tensors="pt", truncation=True, max_length=64)
-        share = network(**inputs).logits.softmax(-1)[0].tolist()
-        assert one["probabilities"] == pytest.approx(dict(zip("abc", share, strict=True)), abs=1e-6)
+        row = json.loads(line)
+        inputs = tokenizer(row["text"], return_tensors="pt", truncation=True, max_length=64)
+        probs = network(**inputs).logits.softmax(-1)[0].tolist()
+        assert row["probabilities"] == pytest.approx(dict(zip("abc", probs, strict=True)), abs=1e-6)
 
 
 def test_bad_requests_are_refused(encoder_folder, tuned, tmp_path):
@@ -253,11 +253,11 @@ def test_bad_requests_are_refused(encoder_folder, tuned, tmp_path):
     new.write_text("text\nkata\n")
     done = tuned("classes").out
     for model, file, changes, what in (
-        (encoder_folder, new, {}, "is no model for classes"),
+        (encoder_folder, new, {}, "does not predict classes"),
         (tmp_path, new, {}, "transformers cannot load this model"),
         (done, tmp_path / "missing.csv", {}, "cannot be opened"),
-        (done, new, {"out": tmp_path / "a.xlsx"}, "is in no known format"),
-        (done, new, {"out": new}, "--out is the file to read"),
+        (done, new, {"out": tmp_path / "a.xlsx"}, "has an unknown format"),
+        (done, new, {"out": new}, "--out must not be the input file"),
         (done, new, {"text": "other"}, "line 1: no column 'other'"),
         (done, new, {"batch_size": 0}, "--batch-size is too small"),
         (done, new, {"length": -1}, "--length is too small"),

@@ -1,4 +1,4 @@
-"""`electrify squad` end to end on a tiny encoder that learns a few questions by heart."""
+"""`electrify squad` end to end on a tiny encoder that memorizes a few questions."""
 
 import json
 import shutil
@@ -22,18 +22,18 @@ from electrify.finetuning.squad.metrics import question_scores
 from electrify.storage.commit import json_bytes
 from electrify.training.checkpoint import NotSaved
 
-BY_HEART = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")
+MEMORIZE = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Both versions, the same questions to learn and to answer."""
-    made = tmp_path_factory.mktemp("squad")
+    """Return a folder with both versions, with the same questions for training and evaluation."""
+    result = tmp_path_factory.mktemp("squad")
     for version in ("1.1", "2.0"):
         content = paragraphs(10, unanswerable=version == "2.0")
-        write_squad(made / f"train-v{version}.json.xz", content, version)
-        write_squad(made / f"dev-v{version}.json", content, version)
-    return made
+        write_squad(result / f"train-v{version}.json.xz", content, version)
+        write_squad(result / f"dev-v{version}.json", content, version)
+    return result
 
 
 def loaded(path):
@@ -42,20 +42,20 @@ def loaded(path):
 
 @pytest.fixture(scope="module")
 def answered(folder, encoder_folder, tmp_path_factory):
-    """The settings and the output of one run for each head, with windows that share the context."""
-    made = {}
+    """Return the settings of one finished run for each head, with overlapping windows."""
+    runs = {}
     for head, version in (("simple", "1.1"), ("official", "2.0")):
         out = tmp_path_factory.mktemp("out") / head
         settings = Squad(
-            str(encoder_folder), folder, out, version, head, BY_HEART, length=24, stride=6
+            str(encoder_folder), folder, out, version, head, MEMORIZE, length=24, stride=6
         )
         squad(settings)
-        made[head] = settings
-    return made
+        runs[head] = settings
+    return runs
 
 
 @pytest.mark.parametrize("head", ["simple", "official"])
-def test_a_few_questions_are_learned_by_heart(answered, head):
+def test_a_few_questions_are_memorized(answered, head):
     settings = answered[head]
     result = loaded(settings.out / "result.json")
     assert result["scores"]["f1"] > 90
@@ -63,7 +63,7 @@ def test_a_few_questions_are_learned_by_heart(answered, head):
     questions = read_questions(settings.data / f"dev-v{settings.version}.json", settings.version)
     predictions = loaded(settings.out / "predictions.json")
     assert list(predictions) == [question.id for question in questions]
-    # the scores are those of the answers written, as the evaluation script would find
+    # The scores are those the evaluation script would compute for the written answers.
     found = question_scores(questions, predictions, settings.version)
     assert 100 * sum(found.exact) / len(questions) == pytest.approx(result["scores"]["exact"])
     assert 100 * sum(found.f1) / len(questions) == pytest.approx(result["scores"]["f1"])
@@ -91,7 +91,7 @@ def test_questions_without_an_answer_have_higher_odds(answered):
     assert not (answered["simple"].out / "null_odds.json").exists()
 
 
-def test_transformers_loads_the_simple_model_and_answers_alike(answered):
+def test_transformers_loads_the_simple_model_and_gives_the_same_answers(answered):
     settings = answered["simple"]
     network = AutoModelForQuestionAnswering.from_pretrained(settings.out / "model").eval()
     tokenizer = AutoTokenizer.from_pretrained(settings.out / "model")
@@ -111,38 +111,39 @@ def test_transformers_loads_the_simple_model_and_answers_alike(answered):
         )
         text = question.context[offsets[start][0] : offsets[end][1]]
         agree += text == predictions[question.id]
-    assert agree >= 14  # of 20; here the context is in one window, there in several
+    # Of 20; transformers sees the context in one window, we split it into several.
+    assert agree >= 14
 
 
-def test_the_official_model_is_a_body_and_a_head(answered):
+def test_the_official_model_is_a_backbone_and_a_head(answered):
     folder = answered["official"].out / "model"
     assert AutoModel.from_pretrained(folder).config.hidden_size == 32
     assert (folder / "head.safetensors").exists()
 
 
-def test_a_finished_result_is_shown_again_and_other_settings_are_refused(
+def test_a_finished_result_is_printed_again_and_other_settings_are_refused(
     answered, capsys, monkeypatch
 ):
     settings = answered["simple"]
-    monkeypatch.setattr(experiment, "fit", None)  # nothing is fitted again
+    monkeypatch.setattr(experiment, "fit", None)  # nothing is trained again
     before = (settings.out / "result.json").stat().st_mtime_ns
     squad(settings)
-    shown = capsys.readouterr().out
-    assert f"{loaded(settings.out / 'result.json')['scores']['f1']:.2f}" in shown
+    output = capsys.readouterr().out
+    assert f"{loaded(settings.out / 'result.json')['scores']['f1']:.2f}" in output
     assert (settings.out / "result.json").stat().st_mtime_ns == before
-    other = Squad(settings.model, settings.data, settings.out, "1.1", fit=BY_HEART, seed=1)
+    other = Squad(settings.model, settings.data, settings.out, "1.1", fit=MEMORIZE, seed=1)
     with pytest.raises(UserError, match="seed: the folder has 0, the command says 1"):
         squad(other)
 
 
 @pytest.mark.parametrize(("head", "refused"), [("simple", True), ("official", False)])
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("started", [False, True])
 def test_a_folder_made_with_a_kept_head_is_refused(
-    answered, head, refused, begun, tmp_path, monkeypatch
+    answered, head, refused, started, tmp_path, monkeypatch
 ):
-    """The head of these is not the one that is drawn now; an official head always was new."""
+    """Such a head differs from the one that is drawn now; an official head was always new."""
     settings = replace(answered[head], out=tmp_path / "out")
-    if begun:
+    if started:
         monkeypatch.setattr(problems, "decode", lambda *_: 1 / 0)
         settings = replace(settings, fit=Fit(epochs=1, batch_size=8))
         with pytest.raises(ZeroDivisionError):
@@ -173,7 +174,7 @@ def test_a_run_killed_after_learning_does_not_learn_again(
 ):
     short = Fit(epochs=1, batch_size=8)
     settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
-    whole, real, starts = problems.decode, fitting.train, []
+    decode, real, starts = problems.decode, fitting.train, []
 
     def killed(*arguments):
         raise KeyboardInterrupt
@@ -182,16 +183,16 @@ def test_a_run_killed_after_learning_does_not_learn_again(
     with pytest.raises(KeyboardInterrupt):
         squad(settings)
 
-    def noted(run, start):
+    def recording(run, start):
         starts.append((start, run.cadence.steps))
         return real(run, start)
 
-    about = loaded(tmp_path / "out/.parts/seed-0/checkpoints/fitted.json")
-    monkeypatch.setattr(problems, "decode", whole)
-    monkeypatch.setattr(fitting, "train", noted)
+    fitted = loaded(tmp_path / "out/.parts/seed-0/checkpoints/fitted.json")
+    monkeypatch.setattr(problems, "decode", decode)
+    monkeypatch.setattr(fitting, "train", recording)
     squad(settings)
-    assert [start == steps for start, steps in starts] == [True]  # nothing was left to learn
-    assert loaded(settings.out / "result.json")["fit"] == about
+    assert [start == steps for start, steps in starts] == [True]  # no steps remained
+    assert loaded(settings.out / "result.json")["fit"] == fitted
     again = tmp_path / "again"
     monkeypatch.undo()
     squad(Squad(str(encoder_folder), folder, again, "1.1", fit=short, length=24))
@@ -199,10 +200,10 @@ def test_a_run_killed_after_learning_does_not_learn_again(
         assert (again / name).read_bytes() == (settings.out / name).read_bytes()
 
 
-def test_a_folder_begun_by_an_earlier_version_resumes(
+def test_a_folder_started_by_an_earlier_version_resumes(
     folder, encoder_folder, tmp_path, monkeypatch, capsys
 ):
-    """Its checkpoints are in .parts/fit; once trained, the weights in .parts/fitted.safetensors."""
+    """Its checkpoints are in .parts/fit; trained weights are in .parts/fitted.safetensors."""
     short = Fit(epochs=1, batch_size=8)
     settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
     with monkeypatch.context() as patch:
@@ -218,21 +219,21 @@ def test_a_folder_begun_by_an_earlier_version_resumes(
     (trained.out / ".parts/fitted.safetensors").touch()
     (trained.out / ".parts/fitted.json").touch()
 
-    def noted(run, start):
+    def recording(run, start):
         starts.append((start, run.cadence.steps))
         return real(run, start)
 
-    monkeypatch.setattr(fitting, "train", noted)
+    monkeypatch.setattr(fitting, "train", recording)
     squad(settings)
     assert "trained again" not in capsys.readouterr().out
     squad(trained)
     assert "trained again" in capsys.readouterr().out
     assert starts == [(3, 3), (0, 3)]
-    answers = [one.out / "predictions.json" for one in (settings, trained)]
+    answers = [run.out / "predictions.json" for run in (settings, trained)]
     assert answers[0].read_bytes() == answers[1].read_bytes()
 
 
-def test_a_training_that_broke_down_says_why(folder, encoder_folder, tmp_path, monkeypatch):
+def test_failed_training_reports_the_reason(folder, encoder_folder, tmp_path, monkeypatch):
     settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", length=24)
 
     def broken(*arguments):
@@ -243,7 +244,7 @@ def test_a_training_that_broke_down_says_why(folder, encoder_folder, tmp_path, m
         with pytest.raises(GuardError) as error:
             squad(settings)
         assert (error.value.what, error.value.got) == ("it broke", "step 7: nan")
-        assert error.value.fix == "a lower --lr and another --out, or look at the data"
+        assert error.value.fix == "use a lower --lr and another --out, or check the data"
 
 
 def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(folder, encoder_folder, tmp_path):
@@ -252,11 +253,11 @@ def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(folder, encoder_f
     with no_room_at_the_end(), pytest.raises(NotSaved):
         squad(settings)
     assert list(settings.out.glob(".parts/seed-0/checkpoints/step-*/*"))
-    squad(settings)  # the lock is free, and nothing is refused
+    squad(settings)  # the lock is released, and nothing is refused
     assert loaded(settings.out / "result.json")["fit"]["steps"] == 3
 
 
-def test_shares_limits_and_simple_2_0(folder, encoder_folder, tmp_path):
+def test_train_share_dev_limit_and_the_simple_head_on_2_0(folder, encoder_folder, tmp_path):
     short = Fit(epochs=1, batch_size=8)
     settings = Squad(
         str(encoder_folder), folder, tmp_path / "out", "2.0", fit=short, length=24,
@@ -271,16 +272,16 @@ def test_shares_limits_and_simple_2_0(folder, encoder_folder, tmp_path):
     assert all(predictions.values())  # no odds are that high
 
 
-def test_bad_input_leaves_no_folder_behind(folder, encoder_folder, tmp_path):
+def test_invalid_input_leaves_no_folder_behind(folder, encoder_folder, tmp_path):
     out = tmp_path / "out"
-    for fields, said in (
+    for fields, message in (
         ({"version": "auto"}, "several versions"),
-        ({"version": "1.1", "length": 4}, "no room"),
-        ({"version": "1.1", "train_share": 2.0}, "no share"),
+        ({"version": "1.1", "length": 4}, "--length leaves no room"),
+        ({"version": "1.1", "train_share": 2.0}, "--train-share must be"),
         ({"version": "1.1", "fit": Fit(epochs=0)}, "--epochs"),
         ({"version": "1.1", "dev_limit": -1}, "--dev-limit"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             squad(Squad(str(encoder_folder), folder, out, **fields))
     assert not out.exists()
 

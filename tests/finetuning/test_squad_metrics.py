@@ -1,4 +1,4 @@
-"""Exact match and F1 on hard cases, and thresholds against trying every one."""
+"""Exact match and F1 on hard cases, and the best threshold against an exhaustive search."""
 
 from random import Random
 
@@ -7,30 +7,30 @@ from tests.finetuning.squad_files import question
 
 from electrify.finetuning.squad.data import Gold, Question
 from electrify.finetuning.squad.metrics import (
+    apply_threshold,
     best_threshold,
     evaluate_answers,
-    exact,
-    normalised,
+    exact_match,
+    normalize_answer,
     question_scores,
-    with_threshold,
     word_f1,
 )
 
 
 @pytest.mark.parametrize(
-    ("text", "same"),
+    ("text", "normalized"),
     [
         ("The Beatles", "beatles"),
         ("a an the A An THE", ""),
-        ("theatre", "theatre"),  # no article in a word
+        ("theatre", "theatre"),  # not an article inside a word
         ("U.S.A.", "usa"),
-        ("A.B.", "ab"),  # punctuation goes first: no article is left
+        ("A.B.", "ab"),  # punctuation is removed first, so no article remains
         ("rock-and-roll", "rockandroll"),
         ("the-end", "theend"),
         ("don't", "dont"),
-        ("don’t", "don’t"),  # punctuation that is not ASCII stays
+        ("don’t", "don’t"),  # non-ASCII punctuation stays
         ("the ’70s", "’70s"),
-        ("“the” end", "“ ” end"),  # and still ends a word
+        ("“the” end", "“ ” end"),  # and still separates words
         ("5–10%", "5–10"),
         ("  two\u00a0\t\nspaces ", "two spaces"),
         ("ÉCOLE Ω", "école ω"),
@@ -41,12 +41,12 @@ from electrify.finetuning.squad.metrics import (
         ("", ""),
     ],
 )
-def test_answers_are_compared_without_case_punctuation_articles_and_spaces(text, same):
-    assert normalised(text) == same
+def test_answers_are_compared_without_case_punctuation_articles_and_spaces(text, normalized):
+    assert normalize_answer(text) == normalized
 
 
 @pytest.mark.parametrize(
-    ("said", "gold", "value"),
+    ("predicted", "gold", "value"),
     [
         ("the cat sat", "cat sat down", 2 * (1 * 2 / 3) / (1 + 2 / 3)),
         ("cat cat cat", "cat dog", 2 * (1 / 3 * 1 / 2) / (1 / 3 + 1 / 2)),  # counted once
@@ -56,20 +56,20 @@ def test_answers_are_compared_without_case_punctuation_articles_and_spaces(text,
         ("cat", "", 0.0),
     ],
 )
-def test_f1_counts_words_as_often_as_both_have_them(said, gold, value):
+def test_f1_counts_words_as_often_as_both_answers_contain_them(predicted, gold, value):
     for version in ("1.1", "2.0"):
-        assert word_f1(said, gold, version) == pytest.approx(value, abs=1e-12)
-    assert exact(said, gold) == float(value == 1)
+        assert word_f1(predicted, gold, version) == pytest.approx(value, abs=1e-12)
+    assert exact_match(predicted, gold) == float(value == 1)
 
 
-def test_the_versions_differ_where_nothing_is_left():
-    assert exact("The", "a") == 1
+def test_the_versions_differ_for_answers_that_normalize_to_nothing():
+    assert exact_match("The", "a") == 1
     assert word_f1("The", "a", "1.1") == 0
     assert word_f1("The", "a", "2.0") == 1
     assert word_f1("", "the", "2.0") == 1
 
 
-def test_the_best_of_several_gold_answers_counts_for_each_measure_by_itself():
+def test_the_best_gold_answer_counts_for_each_metric_separately():
     context = "the big red cat and cat"
     asked = Question("q", "?", context, (Gold("big red cat", 4), Gold("the cat", 0)))
     for version in ("1.1", "2.0"):
@@ -79,7 +79,7 @@ def test_the_best_of_several_gold_answers_counts_for_each_measure_by_itself():
         assert question_scores([asked], {"q": "Cat!"}, version) == ([1.0], [1.0])
 
 
-def test_a_gold_answer_of_which_nothing_is_left_is_no_answer_in_2_0_only():
+def test_a_gold_answer_that_normalizes_to_nothing_means_no_answer_only_in_2_0():
     asked = Question("q", "?", "$ the cat", (Gold("$", 0),))
     assert question_scores([asked], {"q": ""}, "2.0") == ([1.0], [1.0])
     assert question_scores([asked], {"q": ""}, "1.1") == ([1.0], [0.0])
@@ -88,43 +88,43 @@ def test_a_gold_answer_of_which_nothing_is_left_is_no_answer_in_2_0_only():
     assert question_scores([both], {"q": "the"}, "1.1") == ([1.0], [0.0])
 
 
-def test_no_answer_is_right_where_there_is_none():
+def test_no_answer_is_correct_for_questions_without_one():
     asked = question("kata loso", None)
     assert question_scores([asked], {"q": ""}, "2.0") == ([1.0], [1.0])
     assert question_scores([asked], {"q": "loso"}, "2.0") == ([0.0], [0.0])
 
 
-def some_answers(seed: int, count: int = 30):
-    """Questions with and without answers, right, half right and wrong ones, and odds."""
+def random_answers(seed: int, count: int = 30):
+    """Return questions, correct, partly correct and wrong answers, and odds."""
     rng = Random(seed)
     asked = [
         question("kata loso mita", rng.choice(["kata loso", None]), str(n)) for n in range(count)
     ]
-    said = {q.id: rng.choice(["kata loso", "kata", "mita", ""]) for q in asked}
+    answers = {q.id: rng.choice(["kata loso", "kata", "mita", ""]) for q in asked}
     odds = {q.id: rng.gauss(-1.0 if q.impossible else 1.0, 2.0) for q in asked}
-    return asked, said, odds
+    return asked, answers, odds
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_best_threshold_is_that_of_trying_all(seed):
-    asked, said, odds = some_answers(seed)
-    for values in question_scores(asked, said, "2.0"):
-        found = best_threshold(values, asked, said, odds)
+def test_the_best_threshold_matches_an_exhaustive_search(seed):
+    asked, answers, odds = random_answers(seed)
+    for values in question_scores(asked, answers, "2.0"):
+        found = best_threshold(values, asked, answers, odds)
 
         def mean(threshold, values=values):
-            return 100 * sum(with_threshold(values, asked, odds, threshold)) / len(asked)
+            return 100 * sum(apply_threshold(values, asked, odds, threshold)) / len(asked)
 
         tried = max(mean(threshold) for threshold in [min(odds.values()) - 1, *odds.values()])
         assert found.score == pytest.approx(tried, abs=1e-9)
         none_answered = 100 * sum(q.impossible for q in asked) / len(asked)
-        if found.score > none_answered:  # else none is answered, and the threshold says 0
+        if found.score > none_answered:  # otherwise no question is answered, and the threshold is 0
             assert mean(found.threshold) == pytest.approx(tried, abs=1e-9)
 
 
-def test_scores_with_odds_are_those_of_the_answers_that_are_written():
-    asked, said, odds = some_answers(3)
-    written = {name: "" if odds[name] > 0.5 else said[name] for name in said}
-    found = evaluate_answers(asked, said, "2.0", odds, 0.5)
+def test_scores_with_odds_match_the_written_answers():
+    asked, answers, odds = random_answers(3)
+    written = {name: "" if odds[name] > 0.5 else answers[name] for name in answers}
+    found = evaluate_answers(asked, answers, "2.0", odds, 0.5)
     plain = question_scores(asked, written, "2.0")
     assert found["exact"] == pytest.approx(100 * sum(plain.exact) / 30)
     assert found["f1"] == pytest.approx(100 * sum(plain.f1) / 30)

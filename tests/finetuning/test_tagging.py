@@ -1,4 +1,4 @@
-"""Words and their tags, as files and as tokens."""
+"""Tagged words, as files and as tokens."""
 
 import sys
 
@@ -13,19 +13,19 @@ from electrify.finetuning.heads import Examples
 from electrify.finetuning.own.data import Columns
 from electrify.finetuning.own.sentences import (
     Sentences,
+    find_tags,
     is_tagged,
+    read_for_tagging,
     read_sentences,
-    read_to_tag,
-    tags_of,
 )
 from electrify.finetuning.own.tagging import (
-    UNTAGGED,
+    IGNORE_INDEX,
     Tagger,
     entity_scores,
-    first_tokens,
-    tag_numbers,
+    find_word_starts,
+    tag_indices,
 )
-from electrify.finetuning.own.target import Target, fields_of, prepare_rows, read_training
+from electrify.finetuning.own.target import Target, config_fields, prepare_rows, read_training
 
 CONLL = """-DOCSTART- -X- O O
 
@@ -37,10 +37,10 @@ Blackburn NNP I-NP I-PER
 """
 
 
-def read(tmp_path, name, content, named=None):
+def read(tmp_path, name, content, requested=None):
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
-    return read_sentences(path, content, named or Columns())
+    return read_sentences(path, content, requested or Columns())
 
 
 def test_conll_files_are_read(tmp_path):
@@ -48,11 +48,14 @@ def test_conll_files_are_read(tmp_path):
     assert found.words == [["EU", "rejects"], ["Peter", "Blackburn"]]
     assert found.tags == [["B-ORG", "O"], ["B-PER", "I-PER"]]
     assert [found.line(1, word) for word in (0, 1)] == [6, 7]
-    assert tags_of(found) == ("B-ORG", "B-PER", "I-PER", "O")
-    assert [some.tolist() for some in tag_numbers(found, tags_of(found))] == [[0, 3], [1, 2]]
+    assert find_tags(found) == ("B-ORG", "B-PER", "I-PER", "O")
+    assert [indices.tolist() for indices in tag_indices(found, find_tags(found))] == [
+        [0, 3],
+        [1, 2],
+    ]
 
 
-def test_tabs_blanks_and_chosen_columns(tmp_path):
+def test_tabs_spaces_and_chosen_columns(tmp_path):
     tabs = read(tmp_path, "a.tsv", "New York\tB-LOC\r\n  \r\nis\tO\r\n\r\n\r\n")
     assert (tabs.words, tabs.tags) == ([["New York"], ["is"]], [["B-LOC"], ["O"]])
     chosen = read(tmp_path, "a.txt", CONLL, Columns("1", "", "2"))
@@ -72,7 +75,7 @@ def test_json_lines_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "wanted"),
+    ("name", "content", "expected"),
     [
         ("a.conll", "a O\n", True),
         ("a.tsv", "a\tO\n\nb\tO\n", True),
@@ -86,26 +89,30 @@ def test_json_lines_are_read(tmp_path):
         ("a.conllu", "# text = a\n1\ta\n", True),
     ],
 )
-def test_tagged_files_are_told_from_tables(name, content, wanted, tmp_path):
-    assert is_tagged(tmp_path / name, content) is wanted
+def test_tagged_files_are_distinguished_from_tables(name, content, expected, tmp_path):
+    assert is_tagged(tmp_path / name, content) is expected
 
 
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("a.txt", "a O\nb\n", "line 2: not the 2 columns"),
-        ("a.txt", "a\tO\nb\t\n", "line 2: not the 2 columns"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": []}', "line 1: 'tags' is no list"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": ["O", "O"]}', "line 1: not as many tags as words"),
+        ("a.txt", "a O\nb\n", "line 2: the line must have 2 columns"),
+        ("a.txt", "a\tO\nb\t\n", "line 2: the line must have 2 columns"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": []}', "line 1: 'tags' must be a non-empty list"),
+        (
+            "a.jsonl",
+            '{"tokens": ["a"], "tags": ["O", "O"]}',
+            "line 1: words and tags differ in number",
+        ),
         ("a.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": "b", "tags": ["O"]}', "line 2: "),
-        ("a.jsonl", '{"tokens": ["a"], "tags": [null]}', "line 1: 'tags' is no list"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": [null]}', "line 1: 'tags' must be a non-empty list"),
         ("a.jsonl", '{"text": "a"}', "line 1: no key 'tokens'"),
-        ("a.txt", f"a O\n{'x' * 1_000_000} O\n", "line 2: a cell of more than"),
+        ("a.txt", f"a O\n{'x' * 1_000_000} O\n", "line 2: a cell has more than"),
         ("a.txt", "-DOCSTART- O\n", "no sentences"),
         ("a.conllu", "# newdoc\n", "no sentences"),
-        ("a.txt", "a\tO\n" * 5_003, "line 1: a sentence of more than 1,000 words"),
-        ("a.conll", "a film\tgood\nno film\tbad\n", "line 1: most words have blanks inside"),
-        ("a.txt", "".join(f"a T{n}\n\n" for n in range(200)), "too many different tags"),
+        ("a.txt", "a\tO\n" * 5_003, "line 1: a sentence has more than 1,000 words"),
+        ("a.conll", "a film\tgood\nno film\tbad\n", "line 1: most words contain spaces"),
+        ("a.txt", "".join(f"a T{n}\n\n" for n in range(200)), "too many distinct tags"),
     ],
 )
 def test_bad_files_are_refused_with_their_line(name, content, what, tmp_path):
@@ -115,7 +122,7 @@ def test_bad_files_are_refused_with_their_line(name, content, what, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.conll", "a.txt"])
-def test_a_table_taken_for_tags_is_read_as_the_advice_says(name, tmp_path):
+def test_the_fix_for_a_table_read_as_tags_works(name, tmp_path):
     path = tmp_path / name
     path.write_text("a film\tgood\nno film\tbad\na movie\tgood\n")
     with pytest.raises(UserError) as error:
@@ -126,7 +133,7 @@ def test_a_table_taken_for_tags_is_read_as_the_advice_says(name, tmp_path):
     assert read_training(path, "classes", Columns()).target.labels == ("bad", "good")
 
 
-UNIVERSAL = """# newdoc id = 1
+CONLLU = """# newdoc id = 1
 # text = Don't go
 1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
 1\tDo\tdo\tAUX\t_\t_\t3\taux\t_\t_
@@ -140,12 +147,12 @@ UNIVERSAL = """# newdoc id = 1
 
 
 def test_universal_dependencies_are_read(tmp_path):
-    """Words and their universal parts of speech; comments and lines of no word are passed over."""
-    found = read(tmp_path, "a.conllu", UNIVERSAL)
+    """Words and universal parts of speech; comments and lines that are not words are skipped."""
+    found = read(tmp_path, "a.conllu", CONLLU)
     assert found.words == [["Do", "n't", "go"], ["Stop"]]
     assert found.tags == [["AUX", "PART", "VERB"], ["VERB"]]
     assert found.word_lines == [[4, 5, 6], [10]]
-    assert read(tmp_path, "a.conllu", UNIVERSAL, Columns("3", "", "8")).words[0][1] == "not"
+    assert read(tmp_path, "a.conllu", CONLLU, Columns("3", "", "8")).words[0][1] == "not"
 
 
 @pytest.mark.parametrize(
@@ -160,38 +167,38 @@ def test_universal_dependencies_are_read(tmp_path):
         ("Is it O\nVitamin O\nTake vitamin O\n", [["Is", "it", "O"], ["Vitamin", "O"], ["Take", "vitamin", "O"]]),
         ("Anna O\nmet O\n\nBert O\n", [["Anna", "met"], ["Bert"]]),
         ("Anna B-PER\nmet O\n\nBert B-PER\n", [["Anna", "met"], ["Bert"]]),
-        ("Anna X B-PER\nmet Y O\nBert X I-PER\nHere Y\n", None),  # a line that lacks a column
+        ("Anna X B-PER\nmet Y O\nBert X I-PER\nHere Y\n", None),  # a line without the last column
         ("Anna NNP\nmet VB\nBert NNP\nwent VB\n", [["Anna", "met", "Bert", "went"]]),
         ("Anna\nmet\n\nBert\n", [["Anna", "met"], ["Bert"]]),
     ],
 )  # fmt: skip
-def test_plain_text_is_told_from_words_with_columns(content, words, tmp_path):
-    """Columns end in tags that the model knows, or recur in capitals and as many in all lines."""
+def test_plain_text_is_distinguished_from_words_in_columns(content, words, tmp_path):
+    """Lines of columns end in known tags, or in recurring upper-case ones at the same width."""
     known = ("B-PER", "I-PER", "O")
     if words is None:
-        with pytest.raises(UserError, match="line 4: not the 3 columns"):
-            read_to_tag(tmp_path / "a.txt", content, Columns(), known)
+        with pytest.raises(UserError, match="line 4: the line must have 3 columns"):
+            read_for_tagging(tmp_path / "a.txt", content, Columns(), known)
         return
-    assert read_to_tag(tmp_path / "a.txt", content, Columns(), known).words == words
+    assert read_for_tagging(tmp_path / "a.txt", content, Columns(), known).words == words
 
 
 def test_columns_of_conll_files_are_numbers(tmp_path):
-    for named in (Columns("token"), Columns("", "", "5"), Columns("0")):
-        with pytest.raises(UserError, match="have numbers"):
-            read(tmp_path, "a.txt", CONLL, named)
+    for requested in (Columns("token"), Columns("", "", "5"), Columns("0")):
+        with pytest.raises(UserError, match="are given by number"):
+            read(tmp_path, "a.txt", CONLL, requested)
 
 
 def test_tags_that_cannot_be_learned_are_refused(tmp_path):
-    with pytest.raises(UserError, match="line 1: words without tags"):
-        tags_of(read(tmp_path, "a.txt", "a\nb\n"))
+    with pytest.raises(UserError, match="line 1: words have no tags"):
+        find_tags(read(tmp_path, "a.txt", "a\nb\n"))
     with pytest.raises(UserError, match="the same tag"):
-        tags_of(read(tmp_path, "a.txt", "a O\nb O\n"))
-    with pytest.raises(UserError, match="line 4: a label that the training file does not have"):
-        tag_numbers(read(tmp_path, "a.txt", "a O\n\na O\nb B-X\n"), ("O",))
+        find_tags(read(tmp_path, "a.txt", "a O\nb O\n"))
+    with pytest.raises(UserError, match="line 4: the label is not in the training file"):
+        tag_indices(read(tmp_path, "a.txt", "a O\n\na O\nb B-X\n"), ("O",))
 
 
 def subword_tokenizers():
-    """Byte-level BPE, whose tokens hold the blank before a word or not, and SentencePiece's way."""
+    """Yield byte-level BPE, with and without a prefix space, and SentencePiece's Metaspace."""
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     for before, letters in (
         (pre_tokenizers.ByteLevel(add_prefix_space=False), alphabet),
@@ -208,59 +215,64 @@ def subword_tokenizers():
 @pytest.mark.parametrize(
     "tokenizer", list(subword_tokenizers()), ids=["bytes", "prefixed", "metaspace"]
 )
-def test_first_tokens_are_where_words_begin(tokenizer):
-    """What lies between the first tokens of two words is the word."""
+def test_word_starts_are_where_words_begin(tokenizer):
+    """The text from the first token of a word to that of the next one is the word."""
     words = ["the", "cat", "satmat", "en", "thé", "e", "cat"]
     encoding = tokenizer.encode(" ".join(words))
-    firsts = first_tokens(encoding, words)
-    assert (np.diff(firsts) > 0).all()
-    ends = [*firsts[1:], len(encoding.ids)]
-    for word, start, stop in zip(words, firsts, ends, strict=True):
+    word_starts = find_word_starts(encoding, words)
+    assert (np.diff(word_starts) > 0).all()
+    ends = [*word_starts[1:], len(encoding.ids)]
+    for word, start, stop in zip(words, word_starts, ends, strict=True):
         begin, end = encoding.offsets[start][0], encoding.offsets[stop - 1][1]
         assert " ".join(words)[begin:end].strip() == word
 
 
-def test_first_tokens_of_wordpieces_and_what_is_cut(encoder_folder):
+def test_word_starts_with_wordpieces_and_truncation(encoder_folder):
     encoder = open_encoder(str(encoder_folder))
     words = ["kata", "\u200b", "kaso", "loso", "kata"]  # the second has no token, the third has two
-    (whole,) = encode(encoder, [" ".join(words)], None, 64)
-    assert whole.tokens == ["[CLS]", "kata", "ka", "##so", "lo", "##so", "kata", "[SEP]"]
-    assert first_tokens(whole, words).tolist() == [1, -1, 2, 4, 6]
-    (cut,) = encode(encoder, [" ".join(words)], None, 6)
-    assert first_tokens(cut, words).tolist() == [1, -1, 2, 4, -1]
+    (full,) = encode(encoder, [" ".join(words)], None, 64)
+    assert full.tokens == ["[CLS]", "kata", "ka", "##so", "lo", "##so", "kata", "[SEP]"]
+    assert find_word_starts(full, words).tolist() == [1, -1, 2, 4, 6]
+    (truncated,) = encode(encoder, [" ".join(words)], None, 6)
+    assert find_word_starts(truncated, words).tolist() == [1, -1, 2, 4, -1]
 
 
-def test_the_loss_is_that_of_first_tokens_alone(encoder_folder, tmp_path):
-    """Against transformers' own loss with the labels set by hand."""
+def test_the_loss_covers_first_tokens_only(encoder_folder, tmp_path):
+    """Compare with the loss of transformers, with the labels set by hand."""
     encoder = open_encoder(str(encoder_folder))
-    problem = Target("tags", ("B-X", "O"))
+    target = Target("tags", ("B-X", "O"))
     data = Sentences(tmp_path, [["kaso", "loso"], ["kata"]], [["B-X", "O"], ["O"]], [1, 4])
-    rows = prepare_rows(problem, data, encoder, 64)
+    rows = prepare_rows(target, data, encoder, 64)
     batch = rows.collate(np.array([0, 1]))
-    wanted = [[UNTAGGED, 0, UNTAGGED, 1, UNTAGGED, UNTAGGED], [UNTAGGED, 1] + [UNTAGGED] * 4]
-    assert batch.labels_BL.tolist() == wanted
+    expected = [
+        [IGNORE_INDEX, 0, IGNORE_INDEX, 1, IGNORE_INDEX, IGNORE_INDEX],
+        [IGNORE_INDEX, 1] + [IGNORE_INDEX] * 4,
+    ]
+    assert batch.labels_BL.tolist() == expected
     from transformers import AutoModelForTokenClassification
 
-    network = new_network(AutoModelForTokenClassification, str(encoder_folder), **fields_of(problem)).eval()  # fmt: skip
+    network = new_network(AutoModelForTokenClassification, str(encoder_folder), **config_fields(target)).eval()  # fmt: skip
     loss, sums = Tagger(network)(batch, Examples(2.0))
-    theirs = network(batch.ids_BL, attention_mask=batch.attention_BL, labels=batch.labels_BL).loss
-    torch.testing.assert_close(loss, theirs)
+    reference = network(
+        batch.ids_BL, attention_mask=batch.attention_BL, labels=batch.labels_BL
+    ).loss
+    torch.testing.assert_close(loss, reference)
     assert sums["loss"] == loss.detach()
-    assert prepare_rows(problem, data, encoder, 5).cut == 0
-    assert prepare_rows(problem, data, encoder, 4).cut == 1
+    assert prepare_rows(target, data, encoder, 5).truncated == 0
+    assert prepare_rows(target, data, encoder, 4).truncated == 1
 
 
 def test_entities_are_scored_by_seqeval():
     seqeval = pytest.importorskip("seqeval.metrics")
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
-    said = [["B-PER", "I-PER", "O", "O"], ["B-LOC", "B-ORG"]]
-    found = entity_scores(gold, said)
+    predicted = [["B-PER", "I-PER", "O", "O"], ["B-LOC", "B-ORG"]]
+    found = entity_scores(gold, predicted)
     assert found == pytest.approx({"f1": 2 / 3, "precision": 2 / 3, "recall": 2 / 3})
-    assert found["f1"] == pytest.approx(seqeval.f1_score(gold, said))
+    assert found["f1"] == pytest.approx(seqeval.f1_score(gold, predicted))
 
 
-def test_mixtures_of_schemes_are_tolerated():
-    """IOB1 begins entities with I-, BILOU ends them with L-; a tag of no scheme is outside."""
+def test_mixed_tagging_schemes_are_accepted():
+    """IOB1 starts entities with I-, BILOU ends them with L-; a tag of no scheme is outside."""
     pytest.importorskip("seqeval.metrics")
     mixed = [["I-PER", "I-PER", "O", "U-LOC"], ["B-ORG", "L-ORG", "NOUN"]]
     plain = [["B-PER", "I-PER", "O", "B-LOC"], ["B-ORG", "I-ORG", "O"]]
@@ -269,7 +281,7 @@ def test_mixtures_of_schemes_are_tolerated():
     assert entity_scores([["O"]], [["O"]])["f1"] == 0
 
 
-def test_a_missing_seqeval_is_said(monkeypatch):
+def test_a_missing_seqeval_is_an_error(monkeypatch):
     for name in ("seqeval", "seqeval.metrics"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match="needs seqeval, which is not installed") as error:

@@ -1,1 +1,1 @@
-"""Any encoder and your own files: classes, scores or tags."""
+"""Fine-tune any encoder on your files: classes, scores or tags."""

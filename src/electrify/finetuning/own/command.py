@@ -1,10 +1,10 @@
-"""`electrify finetune MODEL --train F --dev F --out DIR`: a model for your own data.
+"""`electrify finetune MODEL --train F --dev F --out DIR`: fine-tune a model on your data.
 
-DIR/config.json, model.safetensors, tokenizer.json, …   what `pipeline()` and `predict` load
-DIR/result.json       scores of every seed on the development file, and what was learned from
+DIR/config.json, model.safetensors, tokenizer.json, …   loaded by `pipeline()` and `predict`
+DIR/result.json       scores of every seed on the development file, and facts about the data
 DIR/settings.toml     settings, for --config
 DIR/manifest.json     written last: files, identity, versions
-DIR/.parts/seed-N     while it is being made: the checkpoints of a run, its model, its scores
+DIR/.parts/seed-N     during training: the checkpoints, model and scores of a run
 """
 
 import shutil
@@ -31,7 +31,13 @@ from electrify.finetuning.options import Finetune
 from electrify.finetuning.own.data import Columns
 from electrify.finetuning.own.problem import OwnProblem
 from electrify.finetuning.own.tagging import has_entities, import_seqeval
-from electrify.finetuning.own.target import OwnRows, Target, TrainingFile, read_like, read_training
+from electrify.finetuning.own.target import (
+    OwnRows,
+    Target,
+    TrainingFile,
+    read_matching,
+    read_training,
+)
 from electrify.finetuning.results import Result, best_of
 from electrify.progress import duration, progress
 from electrify.storage.build import Build
@@ -39,21 +45,21 @@ from electrify.storage.commit import read_json, sha256_of, write_json
 
 
 def finetune(settings: Finetune) -> dict[str, Any]:
-    """Train every seed that is not finished, keep the best, write it as a Hugging Face folder."""
+    """Train every unfinished seed and save the best model as a Hugging Face folder."""
     check_fit(settings.fit)
     check_least(settings, length=1, seeds=1)
-    named = Columns(settings.text, settings.pair, settings.label)
-    found = read_training(settings.train, settings.kind, named)
-    dev = read_like(settings.dev, found.target, found.columns)
-    if found.target.kind == "tags" and has_entities(found.target.labels):
+    requested = Columns(settings.text, settings.pair, settings.label)
+    training = read_training(settings.train, settings.kind, requested)
+    dev = read_matching(settings.dev, training.target, training.columns)
+    if training.target.kind == "tags" and has_entities(training.target.labels):
         import_seqeval()
-    most = min(settings.length, open_encoder(settings.model).longest)
-    problem = OwnProblem(settings, found.target, found.data, dev, most)
-    print(_said(settings.train, found))
+    length = min(settings.length, open_encoder(settings.model).longest)
+    problem = OwnProblem(settings, training.target, training.data, dev, length)
+    print(_describe(settings.train, training))
     with Build(settings.out, "fine-tuned model", _identity(settings)) as build, LOADED:
         if not build.finished:
             try:
-                _make(build, problem, found.columns)
+                _run_seeds(build, problem, training.columns)
             except UserError:
                 build.withdraw()
                 raise
@@ -64,55 +70,54 @@ def finetune(settings: Finetune) -> dict[str, Any]:
 
 
 def _identity(settings: Finetune) -> dict[str, Any]:
-    """All that decides the result; where files are does not."""
-    chosen = to_dict(settings)
+    """Return everything that determines the result; the locations of files do not."""
+    options = to_dict(settings)
     for name in ("model", "train", "dev", "out", "device"):
-        del chosen[name]
-    if settings.init_head == "pretrained":  # what was always done before there was a choice
-        del chosen["init_head"]
+        del options[name]
+    if settings.init_head == "pretrained":  # the only behaviour before this option existed
+        del options["init_head"]
     files = {"train": sha256_of(settings.train), "dev": sha256_of(settings.dev)}
-    return {"settings": chosen, "model": fingerprint(settings.model), **files}
+    return {"settings": options, "model": fingerprint(settings.model), **files}
 
 
-def _said(path: Path, found: TrainingFile) -> str:
-    target = found.target
-    columns = f"; columns: {found.columns}" if any(found.columns) else ""
-    columns = columns if found.has_header else f"; no header line{columns}"
+def _describe(path: Path, training: TrainingFile) -> str:
+    target = training.target
+    columns = f"; columns: {training.columns}" if any(training.columns) else ""
+    columns = columns if training.has_header else f"; no header line{columns}"
     labels = ", ".join(target.labels[:12]) + (" …" if len(target.labels) > 12 else "")
-    what = {
-        "classes": f"{len(target.labels)} classes ({labels})",
-        "score": f"a score (mean {target.centre:.4g}, deviation {target.spread:.4g})",
-        "tags": f"{len(target.labels)} tags ({labels})",
-    }[target.kind]
-    return f"{path}: {len(found.data.lines):,} rows{columns}\nto learn: {what}; {found.why}"
+    description = f"{len(target.labels)} {target.kind} ({labels})"
+    if target.kind == "score":
+        description = f"a score (mean {target.mean:.4g}, std {target.std:.4g})"
+    rows = f"{path}: {len(training.data.lines):,} rows{columns}"
+    return f"{rows}\ntarget: {description}; {training.reason}"
 
 
-def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
+def _run_seeds(build: Build, problem: OwnProblem, columns: Columns) -> None:
     settings, target = problem.settings, problem.target
     _, splits = load_splits(problem, settings.model)
-    about = {}
+    file_info = {}
     for name, path in (("train", settings.train), ("dev", settings.dev)):
         rows: OwnRows = splits[name].rows
-        if rows.cut:
+        if rows.truncated:
             print(describe_truncation(path, target, rows, problem.length))
-        about[name] = {"file": path.name, "rows": len(rows.lengths), "cut": rows.cut}
+        file_info[name] = {"file": path.name, "rows": len(rows.lengths), "cut": rows.truncated}
     results: list[Result] = []
     with progress("fine-tuning") as update:
         for number in range(settings.seeds):
             seed = settings.seed + number
             folder = build.staging / f"seed-{seed}"
             on_progress = progressing(update, f"seed {seed}", number, settings.seeds)
-            how = settings.fit, settings.device, on_progress
-            before = stored_result(problem, folder)
-            results.append(before or run_one(problem, settings.model, seed, folder, *how))
-            best = best_of(results, first_score)
+            options = settings.fit, settings.device, on_progress
+            stored = stored_result(problem, folder)
+            results.append(stored or run_one(problem, settings.model, seed, folder, *options))
+            best = best_of(results, selection_score)
             for other in results:
                 if other is not best:
                     staged = build.staging / f"seed-{other.seed}" / TO_PUBLISH
                     shutil.rmtree(staged, ignore_errors=True)
     if best is None:
-        fix = "a lower --lr and another --out, or look at the data"
-        raise UserError("training broke down with every seed", got=results[0].failed, fix=fix)
+        fix = "use a lower --lr and another --out, or check the data"
+        raise UserError("training failed with every seed", got=results[0].failed, fix=fix)
     summary = {
         "kind": target.kind,
         "labels": list(target.labels),
@@ -120,10 +125,10 @@ def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
         "model": settings.model,
         "init_head": settings.init_head,
         "length": problem.length,
-        **about,
-        **summarised(results),
+        **file_info,
+        **summarize(results),
         "best_seed": best.seed,
-        "seeds": [_recorded(result) for result in results],
+        "seeds": [_seed_record(result) for result in results],
     }
     build.save_settings(to_toml(settings))
     files = publish(build.out, build.staging / f"seed-{best.seed}")
@@ -131,19 +136,19 @@ def _make(build: Build, problem: OwnProblem, columns: Columns) -> None:
     build.finish({"files": files})
 
 
-def describe_truncation(path: Path, target: Target, rows: OwnRows, most: int) -> str:
-    """How much of a file no model sees."""
-    what = "words" if target.kind == "tags" else "texts"
-    return f"{path}: {rows.cut:,} {what} do not fit into {most} tokens and are cut"
+def describe_truncation(path: Path, target: Target, rows: OwnRows, length: int) -> str:
+    """Return a note about how much of a file exceeds the maximum length."""
+    unit, fate = ("words", "ignored") if target.kind == "tags" else ("texts", "truncated")
+    return f"{path}: {rows.truncated:,} {unit} do not fit into {length} tokens and are {fate}"
 
 
-def first_score(result: Result) -> float:
-    """The score that models are chosen by."""
+def selection_score(result: Result) -> float:
+    """Return the score by which models are selected."""
     return next(iter(result.scores["dev"].values()))
 
 
-def _recorded(result: Result) -> dict[str, Any]:
-    """A seed in the result of the command."""
+def _seed_record(result: Result) -> dict[str, Any]:
+    """Return the entry of a seed in result.json."""
     if result.failed:
         return {"seed": result.seed, "failed": result.failed}
     return {
@@ -157,44 +162,44 @@ def _recorded(result: Result) -> dict[str, Any]:
     }
 
 
-def summarised(results: Sequence[Result]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation of every score over the seeds.
+def summarize(results: Sequence[Result]) -> dict[str, dict[str, float]]:
+    """Return the mean and standard deviation of every score over the seeds.
 
-    >>> summarised([Result("", n, "", {"dev": {"f1": 0.25 + n / 2}}) for n in (0, 1)])["mean"]
+    >>> summarize([Result("", n, "", {"dev": {"f1": 0.25 + n / 2}}) for n in (0, 1)])["mean"]
     {'f1': 0.5}
     """
-    done = [result.scores["dev"] for result in results if not result.failed]
-    columns = {name: [scores[name] for scores in done] for name in done[0]}
-    freedom = min(1, len(done) - 1)
+    finished = [result.scores["dev"] for result in results if not result.failed]
+    columns = {name: [scores[name] for scores in finished] for name in finished[0]}
+    ddof = min(1, len(finished) - 1)
     return {
         "mean": {name: float(np.mean(values)) for name, values in columns.items()},
-        "std": {name: float(np.std(values, ddof=freedom)) for name, values in columns.items()},
+        "std": {name: float(np.std(values, ddof=ddof)) for name, values in columns.items()},
     }
 
 
-SAME = "the same answer for every row"
-"""What is degenerate in results of versions that do not say it."""
+SAME_ANSWER = "the same answer for every row"
+"""The reason in results of earlier versions, which recorded none."""
 
 
 def finetune_summary(result: dict[str, Any]) -> str:
-    """A result for people."""
+    """Return a readable summary of a result."""
     lines = [
-        f"seed {one['seed']}: failed: {one['failed']}"
-        if "failed" in one
-        else f"seed {one['seed']}: {format_scores(one['scores'])} ({duration(one['seconds'])}, "
-        f"{one['examples_per_second']:.0f} examples/s)"
-        + (f"; {one.get('why', SAME)}: try a lower --lr" if one["degenerate"] else "")
-        for one in result["seeds"]
+        f"seed {seed['seed']}: failed: {seed['failed']}"
+        if "failed" in seed
+        else f"seed {seed['seed']}: {format_scores(seed['scores'])} ({duration(seed['seconds'])}, "
+        f"{seed['examples_per_second']:.0f} examples/s)"
+        + (f"; {seed.get('why', SAME_ANSWER)}: try a lower --lr" if seed["degenerate"] else "")
+        for seed in result["seeds"]
     ]
     if len(lines) > 1:
         lines += [
             f"mean:   {format_scores(result['mean'])}",
             f"std:    {format_scores(result['std'])}",
+            f"kept: seed {result['best_seed']}, the best of {len(result['seeds'])}",
         ]
-        lines.append(f"kept: seed {result['best_seed']}, the best of {len(result['seeds'])}")
     return "\n".join(lines)
 
 
 def format_scores(scores: dict[str, float]) -> str:
-    """Scores in a line."""
+    """Return scores on one line."""
     return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())

@@ -1,100 +1,98 @@
-"""One's own texts and their labels: which columns they are in, and what is to be learned.
+"""Your texts and their labels: find their columns and what there is to learn.
 
-Labels are words. Classes are numbered in sorted order, numerically if all are whole numbers.
+Labels are strings. Classes are numbered in sorted order, numerically if all are integers.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from electrify.errors import UserError
-from electrify.finetuning.own.files import DataTable, cell_text, fault
-from electrify.finetuning.own.headers import LABEL_COLUMNS, TEXT_COLUMNS, is_number
+from electrify.finetuning.own.files import DataTable, cell_text, line_error
+from electrify.finetuning.own.headers import LABEL_COLUMNS, TEXT_COLUMNS, all_numbers, to_number
 
-MOST_WHOLE_CLASSES = 20
-"""More different whole numbers than these are scores."""
-LARGEST_SCORE = 1e30
-"""Weights are stored in 32 bits."""
+MAX_INTEGER_CLASSES = 20
+"""More distinct integers than this are scores, not classes."""
+MAX_SCORE = 1e30
+"""The scale of the scores goes into weights, which are float32."""
 
 
 class Columns(NamedTuple):
-    """Names of columns; as settings, empty means: to be found."""
+    """Names of columns; in settings, an empty name means that the column is to be found."""
 
     text: str = ""
     pair: str = ""
-    """Of the second text; empty where there is none."""
+    """The second text; empty if there is none."""
     label: str = ""
-    """Empty where there is none."""
+    """Empty if there is none."""
 
     def __str__(self) -> str:
         return ", ".join(f"{role} = {name}" for role, name in self._asdict().items() if name)
 
 
 class Texts(NamedTuple):
-    """The rows of a table that were asked for."""
+    """The texts and labels of a table."""
 
     path: Path
     first: list[str]
     second: list[str] | None
     labels: list[str] | None
-    """Empty where a row has none."""
+    """Empty strings for rows without a label."""
     lines: list[int]
 
 
-def find_columns(table: DataTable, named: Columns) -> Columns:
-    """The columns of texts and labels, by the names that were given or by those that are usual."""
+def find_columns(table: DataTable, requested: Columns) -> Columns:
+    """Return the columns of texts and labels, by the requested names or by common ones."""
     by_case = {name.lower(): name for name in reversed(table.header)}
 
-    def there(name: str) -> str:
+    def resolve(name: str) -> str:
         if name in table.header:
             return name
         if table.numbered and f"column {name}" in table.header:
             return f"column {name}"
         if name.lower() in by_case:
             return by_case[name.lower()]
-        got = f"columns: {', '.join(table.header)}"
-        fix = "name the columns: --text A, --pair B for a second text, --label L"
-        raise fault(table.path, 1, f"no column {name!r}", got=got, fix=fix)
+        raise _column_error(table, f"no column {name!r}")
 
-    if table.numbered and not any(named):
-        return _by_content(table)
-    label = there(named.label) if named.label else ""
-    if named.text or named.pair:
-        text = there(named.text or "text")
-        pair = there(named.pair) if named.pair else ""
+    if table.numbered and not any(requested):
+        return _columns_by_content(table)
+    label = requested.label and resolve(requested.label)
+    if requested.text or requested.pair:
+        text = resolve(requested.text or "text")
+        pair = requested.pair and resolve(requested.pair)
     else:
-        text, pair = _usual_texts(table, by_case, label)
+        text, pair = _common_texts(table, by_case, label)
     if not label and table.numbered and len(table.header) == 2:
         (label,) = (name for name in table.header if name != text)
     elif not label:
-        usual = (by_case[name] for name in LABEL_COLUMNS if name in by_case)
-        label = next((name for name in usual if name not in (text, pair)), "")
+        common = (by_case[name] for name in LABEL_COLUMNS if name in by_case)
+        label = next((name for name in common if name not in (text, pair)), "")
     return Columns(text, pair, label)
 
 
-def _by_content(table: DataTable) -> Columns:
-    """The columns of a table without a header: texts, or texts and labels, in either order."""
+def _columns_by_content(table: DataTable) -> Columns:
+    """Return the columns of a table without a header: texts, or texts and labels in any order."""
     if len(table.header) > 2:
         got = " | ".join(cell_text(cell)[:20] for cell in table.rows[0])
         fix = "add a header, or give the columns by number: --text 1 --label 2"
-        raise fault(table.path, 1, "no header, and more than two columns", got=got, fix=fix)
+        raise line_error(table.path, 1, "no header and more than two columns", got=got, fix=fix)
     if len(table.header) == 1:
         return Columns(table.header[0])
 
-    def least_like_texts(name: str) -> tuple[bool, int]:
+    def text_likeness(name: str) -> tuple[bool, int]:
         cells = [cell_text(cell) for cell in table.column(name)]
-        return not all(map(is_number, cells)), len(set(cells))
+        return not all_numbers(cells), len(set(cells))
 
-    label = min(reversed(table.header), key=least_like_texts)
+    label = min(reversed(table.header), key=text_likeness)
     (text,) = (name for name in table.header if name != label)
     return Columns(text, "", label)
 
 
-def _usual_texts(table: DataTable, by_case: dict[str, str], label: str) -> tuple[str, str]:
+def _common_texts(table: DataTable, by_case: dict[str, str], label: str) -> tuple[str, str]:
     for names in TEXT_COLUMNS:
         found = [by_case[name] for name in names if name in by_case and by_case[name] != label]
         if len(found) == len(names):
@@ -102,18 +100,20 @@ def _usual_texts(table: DataTable, by_case: dict[str, str], label: str) -> tuple
     others = [n for n in table.header if n != label and n and n.lower() not in LABEL_COLUMNS]
     if len(others) == 1:
         return others[0], ""
-    raise fault(
-        table.path,
-        1,
-        "no column whose name says that it holds the text",
-        got=f"columns: {', '.join(table.header)}",
-        fix="name the columns: --text A, --pair B for a second text, --label L; "
-        "by number if there is no header: --text 1 --label 2",
+    raise _column_error(table, "cannot tell which column contains the text")
+
+
+def _column_error(table: DataTable, what: str) -> UserError:
+    got = f"columns: {', '.join(table.header)}"
+    fix = (
+        "name the columns: --text A, --pair B for a second text, --label L; "
+        "by number if there is no header: --text 1 --label 2"
     )
+    return line_error(table.path, 1, what, got=got, fix=fix)
 
 
-def texts_of(table: DataTable, columns: Columns) -> Texts:
-    """The texts and labels under some columns; no text may be empty."""
+def extract_texts(table: DataTable, columns: Columns) -> Texts:
+    """Return the texts and labels of the given columns; no text may be empty."""
     first = _texts(table, columns.text)
     second = _texts(table, columns.pair) if columns.pair else None
     labels = [cell_text(cell) for cell in table.column(columns.label)] if columns.label else None
@@ -121,123 +121,116 @@ def texts_of(table: DataTable, columns: Columns) -> Texts:
 
 
 def _texts(table: DataTable, name: str) -> list[str]:
-    found = []
+    texts = []
     for line, cell in zip(table.lines, table.column(name), strict=True):
-        if isinstance(cell, list | dict):
-            got = f"{cell_text(cell)[:40]}"
-            fix = "give text, or name another column with --text"
-            raise fault(table.path, line, f"{name!r} is no text", got=got, fix=fix)
         text = cell_text(cell)
+        if isinstance(cell, list | dict):
+            fix = "provide text, or choose another column with --text"
+            what = f"column {name!r} must contain text"
+            raise line_error(table.path, line, what, got=text[:40], fix=fix)
         if not text:
-            got = "an empty cell" if cell is not None else "no such key"
-            fix = "fill it, or leave the row out"
-            raise fault(table.path, line, f"no text under {name!r}", got=got, fix=fix)
-        found.append(text)
-    return found
+            got = "an empty cell" if cell is not None else "a missing key"
+            fix = "fill it in, or remove the row"
+            raise line_error(table.path, line, f"no text in column {name!r}", got=got, fix=fix)
+        texts.append(text)
+    return texts
 
 
-def need_labels(texts: Texts) -> list[str]:
-    """The labels of a file where every row must have one."""
+def require_labels(texts: Texts) -> list[str]:
+    """Return the labels of a file, or raise an error if any is missing."""
     if texts.labels is None:
-        fix = "name it: --label L"
-        raise fault(texts.path, 1, "no column with labels", got="none of the usual names", fix=fix)
+        got, fix = "no column with a common name for labels", "name the column with --label"
+        raise line_error(texts.path, 1, "no label column", got=got, fix=fix)
     for line, label in zip(texts.lines, texts.labels, strict=True):
         if not label:
-            raise fault(
-                texts.path, line, "no label", got="an empty cell", fix="fill it or drop the row"
-            )
+            fix = "fill it in, or remove the row"
+            raise line_error(texts.path, line, "no label", got="an empty cell", fix=fix)
     return texts.labels
 
 
-def kind_of(labels: Sequence[str]) -> tuple[Literal["classes", "score"], str]:
-    """What labels are, and how one can tell.
+def infer_kind(labels: Sequence[str]) -> tuple[Literal["classes", "score"], str]:
+    """Return the kind of some labels, and the reason.
 
-    >>> kind_of(["yes", "no"])[0], kind_of(["0", "1"])[0], kind_of(["3.8", "5.0"])[0]
+    >>> infer_kind(["yes", "no"])[0], infer_kind(["0", "1"])[0], infer_kind(["3.8", "5.0"])[0]
     ('classes', 'classes', 'score')
     """
-    numbers = [number for number in map(_number, labels) if number is not None]
+    numbers = [number for number in map(to_number, labels) if number is not None]
     if len(numbers) <= len(labels) / 2:
         return "classes", "labels are words"
     if any(not number.is_integer() for number in numbers):
-        return "score", "most labels are numbers, some with fractions"
-    different = len(set(numbers))
-    if different > MOST_WHOLE_CLASSES:
-        return "score", f"labels are {different} different whole numbers"
-    return "classes", f"labels are {different} different whole numbers"
+        return "score", "most labels are numbers, some of them not integers"
+    distinct = len(set(numbers))
+    reason = f"labels are {distinct} distinct integers"
+    return "score" if distinct > MAX_INTEGER_CLASSES else "classes", reason
 
 
-def _number(label: str) -> float | None:
-    try:
-        return float(label)
-    except ValueError:
-        return None
+def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct labels in the order of their class indices.
 
-
-def label_order(labels: Sequence[str]) -> tuple[str, ...]:
-    """The different labels in the order of their numbers.
-
-    >>> label_order(["10", "9", "9"]), label_order(["b", "10", "9"])
+    >>> sorted_labels(["10", "9", "9"]), sorted_labels(["b", "10", "9"])
     (('9', '10'), ('10', '9', 'b'))
     """
-    different = set(labels)
-    if all(label.lstrip("+-").isdecimal() for label in different):
-        return tuple(sorted(different, key=lambda label: (int(label), label)))
-    return tuple(sorted(different))
+    distinct = set(labels)
+    if all(label.lstrip("+-").isdecimal() for label in distinct):
+        return tuple(sorted(distinct, key=lambda label: (int(label), label)))
+    return tuple(sorted(distinct))
 
 
-def classes_of(texts: Texts) -> tuple[str, ...]:
-    """The classes of a training file."""
-    classes = label_order(need_labels(texts))
+def find_classes(texts: Texts) -> tuple[str, ...]:
+    """Return the classes of a training file."""
+    classes = sorted_labels(require_labels(texts))
     if len(classes) < 2:
-        raise UserError(
-            f"{texts.path}: every row has the same label, so there is nothing to learn",
-            got=f"{classes[0]!r} from line {texts.lines[0]} to line {texts.lines[-1]}",
-            fix="give rows of two classes at least, or name another column with --label",
-        )
+        raise nothing_to_learn(texts.path, "row", "label", repr(classes[0]), texts.lines)
     return classes
 
 
-def class_numbers(texts: Texts, classes: Sequence[str]) -> NDArray[np.float64]:
-    """The number of every row's class."""
-    number = {label: place for place, label in enumerate(classes)}
-    for line, label in zip(texts.lines, need_labels(texts), strict=True):
-        if label not in number:
-            raise unknown_label(texts.path, line, label, classes)
-    return np.array([number[label] for label in need_labels(texts)], dtype=np.float64)
-
-
-def unknown_label(path: Path, line: int, label: str, known: Sequence[Any]) -> UserError:
-    """The error for a label that the model does not have."""
-    shown = ", ".join(map(str, known[:10])) + (" …" if len(known) > 10 else "")
-    return fault(
-        path,
-        line,
-        "a label that the training file does not have",
-        got=repr(label),
-        fix=f"mend it, or add such rows to the training file; known: {shown}",
+def nothing_to_learn(
+    path: Path, unit: str, label: str, value: str, lines: Sequence[int]
+) -> UserError:
+    """Return the error for a training file whose labels are all the same."""
+    return UserError(
+        f"{path}: every {unit} has the same {label}, so there is nothing to learn",
+        got=f"{value} from line {lines[0]} to line {lines[-1]}",
+        fix=f"provide {unit}s with different {label}s, or choose another column with --label",
     )
 
 
-def scores_of(texts: Texts) -> NDArray[np.float64]:
-    """The score of every row: a number, neither NaN nor infinite."""
-    found = []
-    for line, label in zip(texts.lines, need_labels(texts), strict=True):
-        number = _number(label)
-        if number is None or not math.isfinite(number) or abs(number) > LARGEST_SCORE:
-            got = repr(label)
-            fix = "give numbers such as 3.5; --kind classes if labels are classes"
-            raise fault(texts.path, line, "a score that is no number to learn", got=got, fix=fix)
-        found.append(number)
-    return np.array(found)
+def class_indices(texts: Texts, classes: Sequence[str]) -> NDArray[np.float64]:
+    """Return the class index of every row."""
+    labels = zip(texts.lines, require_labels(texts), strict=True)
+    return np.array(label_indices(texts.path, labels, classes), dtype=np.float64)
 
 
-def centre_and_spread(texts: Texts) -> tuple[float, float]:
-    """Mean and standard deviation of the scores of a training file."""
-    scores = scores_of(texts)
+def label_indices(path: Path, labels: Iterable[tuple[int, str]], known: Sequence[str]) -> list[int]:
+    """Return the indices of labels, which are given with their lines; all must be known."""
+    indices = {label: index for index, label in enumerate(known)}
+    result = []
+    for line, label in labels:
+        if label not in indices:
+            listed = ", ".join(known[:10]) + (" …" if len(known) > 10 else "")
+            what = "the label is not in the training file"
+            fix = f"fix the label, or add rows with it to the training file; known labels: {listed}"
+            raise line_error(path, line, what, got=repr(label), fix=fix)
+        result.append(indices[label])
+    return result
+
+
+def parse_scores(texts: Texts) -> NDArray[np.float64]:
+    """Return the score of every row: a finite number."""
+    scores = []
+    for line, label in zip(texts.lines, require_labels(texts), strict=True):
+        number = to_number(label)
+        if number is None or not math.isfinite(number) or abs(number) > MAX_SCORE:
+            what = f"the score must be a number between -{MAX_SCORE:g} and {MAX_SCORE:g}"
+            fix = "use numbers such as 3.5; --kind classes if the labels are classes"
+            raise line_error(texts.path, line, what, got=repr(label), fix=fix)
+        scores.append(number)
+    return np.array(scores)
+
+
+def mean_and_std(texts: Texts) -> tuple[float, float]:
+    """Return the mean and standard deviation of the scores of a training file."""
+    scores = parse_scores(texts)
     if np.ptp(scores) == 0:
-        raise UserError(
-            f"{texts.path}: every row has the same score, so there is nothing to learn",
-            got=f"{scores[0]:g} from line {texts.lines[0]} to line {texts.lines[-1]}",
-            fix="give rows of different scores, or name another column with --label",
-        )
+        raise nothing_to_learn(texts.path, "row", "score", f"{scores[0]:g}", texts.lines)
     return float(scores.mean()), float(scores.std())

@@ -1,54 +1,59 @@
-"""One's own tables: CSV, TSV and JSON lines, plain or packed, with the line every row begins at.
+"""Read your tables: CSV, TSV and JSON lines, plain or compressed, with the line number of each row.
 
-CSV is read by RFC 4180: a cell may be quoted, and then holds commas, quotation marks (doubled) and
-line ends. In TSV a quotation mark is an ordinary character, as in GLUE; only where every name in
-the header is quoted are the cells read as in CSV. Blank lines at the end do not count.
-Plain text (.txt) is read as TSV if it has tabs, otherwise as one text a line, without a header
-unless the first line is a name that the command asks for. Where a file has no header, its columns
-have numbers.
+CSV follows RFC 4180: a quoted cell may contain commas, quotation marks (doubled) and line breaks.
+In TSV a quotation mark is an ordinary character, as in GLUE, unless every name in the header is
+quoted; then cells are read as in CSV. Blank lines at the end are ignored.
+Plain text (.txt) is read as TSV if it contains tabs, otherwise as one text per line, without a
+header unless the first line is a column name that the command requests. The columns of a file
+without a header are numbered.
 """
 
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.corpora.archive import COMPRESSED, Truncated, read_blocks
 from electrify.errors import UserError
-from electrify.finetuning.own.headers import NO_MEMORY, Remembered, column_names, lacks_header
+from electrify.finetuning.own.headers import (
+    NO_TRAINING_INFO,
+    TrainingInfo,
+    column_names,
+    lacks_header,
+)
 
-MOST_CHARACTERS = 100_000
-"""In one cell: more is most often a quotation mark that was never closed."""
+MAX_CHARACTERS = 100_000
+"""Maximum length of a cell: a longer one is usually an unclosed quotation mark."""
 
 FileRow = tuple[int, list[Any]]
-"""The line it begins at, and its cells."""
+"""The line number where a row starts, and its cells."""
 
 
 class DataTable(NamedTuple):
-    """A table whose rows all have a cell for each name of the header; None where JSON has none."""
+    """A table whose rows all have one cell per column; None where a JSON object lacks the key."""
 
     path: Path
     header: list[str]
     rows: list[list[Any]]
     lines: list[int]
     numbered: bool = False
-    """Whether the file has no header, so that columns have numbers for names."""
+    """Whether the file has no header, so that its columns are numbered."""
 
     def column(self, name: str) -> list[Any]:
-        """The cells under a name."""
-        place = self.header.index(name)
-        return [row[place] for row in self.rows]
+        """Return the cells of a column."""
+        index = self.header.index(name)
+        return [row[index] for row in self.rows]
 
 
-def fault(path: Path, line: int, what: str, got: str, fix: str) -> UserError:
-    """An error that names the file and the line."""
+def line_error(path: Path, line: int, what: str, got: str, fix: str) -> UserError:
+    """Return an error that names the file and the line."""
     return UserError(f"{path}, line {line}: {what}", got=got, fix=fix)
 
 
 def suffix_of(path: Path) -> str:
-    """What a file's name says about its format, without the compression.
+    """Return the suffix that names a file's format, ignoring compression.
 
     >>> suffix_of(Path("a/train.TSV.gz"))
     '.tsv'
@@ -58,132 +63,127 @@ def suffix_of(path: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """A whole file of UTF-8, with or without a byte-order mark."""
+    """Return the content of a UTF-8 file, with or without a byte-order mark."""
     try:
         raw = b"".join(read_blocks(path))
     except Truncated as error:
-        raise UserError(
-            f"{path} cannot be read to its end", got=str(error), fix="get the file anew"
-        ) from error
+        fix = "download or copy the file again"
+        raise UserError(f"{path} cannot be read to the end", got=str(error), fix=fix) from error
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise fault(
+        raise line_error(
             path,
             raw.count(b"\n", 0, error.start) + 1,
-            "no UTF-8",
+            "not valid UTF-8",
             got=f"byte {raw[error.start]:#04x}",
-            fix="iconv -f ENCODING -t UTF-8, with the encoding it was written in",
+            fix="convert the file: iconv -f ENCODING -t UTF-8, where ENCODING is its encoding",
         ) from error
     if not text.strip():
-        raise UserError(f"{path} is empty", got=f"{len(raw)} bytes", fix="give a file with rows")
+        raise UserError(f"{path} is empty", got=f"{len(raw)} bytes", fix="use a file with rows")
     return text
 
 
 def read_table(
-    path: Path, text: str, named: Sequence[str] = (), remembered: Remembered = NO_MEMORY
+    path: Path,
+    text: str,
+    requested: Sequence[str] = (),
+    training: TrainingInfo = NO_TRAINING_INFO,
 ) -> DataTable:
-    """The text of a file as a table, by the file's suffix; `named` are columns asked for."""
+    """Parse the text of a file by the file's suffix; `requested` are columns the user named."""
     suffix = suffix_of(path)
     if suffix not in (*TABLES, *JSON_LINES):
         raise UserError(
-            f"{path} is in no known format",
+            f"{path} has an unknown format",
             got=suffix or "a name without suffix",
-            fix=f"give a file that ends in {', '.join((*TABLES, *JSON_LINES))} "
-            f"(packed: {', '.join(COMPRESSED)}); "
-            "--kind tags reads CoNLL-style files of any name",
+            fix=f"use a file that ends in {', '.join((*TABLES, *JSON_LINES))} "
+            f"(compressed: {', '.join(COMPRESSED)}); "
+            "--kind tags reads CoNLL-style files with any name",
         )
     numbered = False
     if suffix in JSON_LINES:
         header, rows = _read_json_lines(path, text)
     else:
-        header, rows, numbered = _with_header(path, TABLES[suffix](path, text), named, remembered)
+        cells = TABLES[suffix](path, text)
+        header, rows, numbered = _split_header(path, cells, requested, training)
     for name in header:
         if header.count(name) > 1:
-            got = name or "an empty name"
-            fix = "rename one of them"
-            raise fault(path, 1, "two columns have the same name", got=got, fix=fix)
+            what, got = "two columns have the same name", name or "an empty name"
+            raise line_error(path, 1, what, got=got, fix="rename one of them")
     for line, cells in rows:
         for name, cell in zip(header, cells, strict=True):
             check_length(path, line, name, cell)
     if not rows:
-        raise UserError(f"{path} has no rows", got="a header alone", fix="give a file with rows")
+        raise UserError(f"{path} has no rows", got="only a header", fix="use a file with rows")
     lines = [line for line, _ in rows]
     return DataTable(path, header, [cells for _, cells in rows], lines, numbered)
 
 
 def check_length(path: Path, line: int, name: str, cell: Any) -> None:
-    """Refuse a cell that no text of a row is as long as."""
-    if isinstance(cell, str) and len(cell) > MOST_CHARACTERS:
-        raise _too_long(path, line, f"{len(cell):,} characters under {name!r}")
+    """Raise an error if a cell is too long to be a text."""
+    if isinstance(cell, str) and len(cell) > MAX_CHARACTERS:
+        raise _too_long(path, line, f"{len(cell):,} characters in column {name!r}")
 
 
 def _too_long(path: Path, line: int, got: str) -> UserError:
-    return fault(
-        path,
-        line,
-        f"a cell of more than {MOST_CHARACTERS:,} characters",
-        got=got,
-        fix="close the quotation mark that is open, or cut the text",
-    )
+    what = f"a cell has more than {MAX_CHARACTERS:,} characters"
+    fix = "close the open quotation mark, or shorten the text"
+    return line_error(path, line, what, got=got, fix=fix)
 
 
-def lines_of(text: str) -> list[str]:
-    """Lines as files have them: characters such as U+2028 end none."""
+def split_lines(text: str) -> list[str]:
+    """Split a text at line feeds only, not at characters such as U+2028."""
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-def _read_csv(path: Path, text: str) -> list[FileRow]:
-    return list(_quoted(path, text, ","))
-
-
 def _read_tsv(path: Path, text: str) -> list[FileRow]:
-    names = lines_of(text)[0].split("\t")
+    names = split_lines(text)[0].split("\t")
     if all(len(name) > 1 and name[0] == name[-1] == '"' for name in names):
-        return list(_quoted(path, text, "\t"))
-    lines = enumerate(lines_of(text), start=1)
+        return _read_csv(path, text, "\t")
+    lines = enumerate(split_lines(text), start=1)
     return [(n, line.split("\t") if line else []) for n, line in lines]
 
 
 def _read_txt(path: Path, text: str) -> list[FileRow]:
     if "\t" in text:
         return _read_tsv(path, text)
-    return [(n, [line]) for n, line in enumerate(lines_of(text), start=1) if line.strip()]
+    return [(n, [line]) for n, line in enumerate(split_lines(text), start=1) if line.strip()]
 
 
-def _quoted(path: Path, text: str, delimiter: str) -> Iterator[FileRow]:
+def _read_csv(path: Path, text: str, delimiter: str = ",") -> list[FileRow]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[FileRow] = []
     line = 1
     try:
         for cells in reader:
-            yield line, cells
+            rows.append((line, cells))
             line = reader.line_num + 1
+        return rows
     except csv.Error as error:
         if "field limit" in str(error):
             raise _too_long(path, line, str(error)) from error
-        raise fault(
-            path, line, "no CSV", got=str(error), fix="double quotation marks within quoted cells"
-        ) from error
+        fix = "double the quotation marks inside quoted cells"
+        raise line_error(path, line, "not valid CSV", got=str(error), fix=fix) from error
 
 
-def _with_header(
-    path: Path, rows: list[FileRow], named: Sequence[str], remembered: Remembered
+def _split_header(
+    path: Path, rows: list[FileRow], requested: Sequence[str], training: TrainingInfo
 ) -> tuple[list[str], list[FileRow], bool]:
     while rows and not rows[-1][1]:
         rows.pop()
     (_, first), *rest = rows
-    if suffix_of(path) == ".txt" and len(first) == 1:  # a line of plain text is no name
-        numbered = first[0].strip().lower() not in {name.lower() for name in named}
+    if suffix_of(path) == ".txt" and len(first) == 1:  # a line of plain text is not a name
+        numbered = first[0].strip().lower() not in {name.lower() for name in requested}
     else:
-        numbered = lacks_header([cells for _, cells in rows], named, remembered)
+        numbered = lacks_header([cells for _, cells in rows], requested, training)
     header = column_names(len(first)) if numbered else [name.strip() for name in first]
     for line, cells in rest:
         if len(cells) != len(header):
-            raise fault(
+            raise line_error(
                 path,
                 line,
-                f"not as many cells as the {'first line' if numbered else 'header'} has",
-                got=f"{len(cells)} cells, not {len(header)}: {', '.join(header)}",
+                f"the row must have as many cells as the {'first line' if numbered else 'header'}",
+                got=f"{len(cells)} cells instead of {len(header)} ({', '.join(header)})",
                 fix="fix the row" + ("" if numbered else "; the header must be the first line"),
             )
     return header, rows if numbered else rest, numbered
@@ -191,21 +191,19 @@ def _with_header(
 
 def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[FileRow]]:
     objects: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(lines_of(text), start=1):
+    fix = 'write one object per line, such as {"text": "…", "label": "…"}'
+    for number, line in enumerate(split_lines(text), start=1):
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
+            value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise fault(
-                path, number, "no JSON", got=str(error), fix="give one object a line"
-            ) from error
-        if not isinstance(found, dict):
-            fix = 'give one object a line, such as {"text": "…", "label": "…"}'
-            raise fault(path, number, "no JSON object", got=f"{line[:40]}", fix=fix)
-        objects.append((number, found))
-    header = list(dict.fromkeys(name for _, found in objects for name in found))
-    return header, [(line, [found.get(name) for name in header]) for line, found in objects]
+            raise line_error(path, number, "not valid JSON", got=str(error), fix=fix) from error
+        if not isinstance(value, dict):
+            raise line_error(path, number, "not a JSON object", got=line[:40], fix=fix)
+        objects.append((number, value))
+    header = list(dict.fromkeys(name for _, value in objects for name in value))
+    return header, [(line, [value.get(name) for name in header]) for line, value in objects]
 
 
 TABLES: dict[str, Callable[[Path, str], list[FileRow]]] = {
@@ -214,11 +212,11 @@ TABLES: dict[str, Callable[[Path, str], list[FileRow]]] = {
     ".txt": _read_txt,
 }
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-"""A cell may hold an object here alone; other formats are written with tabs, but for CSV."""
+"""The only format whose cells may contain objects. Other formats except CSV are tab-separated."""
 
 
 def cell_text(cell: Any) -> str:
-    """A cell as text, without blanks around it; one that is missing is empty.
+    """Return a cell as text without surrounding whitespace; a missing cell is empty.
 
     >>> cell_text(" 3.80 "), cell_text(3), cell_text(True), cell_text(None)
     ('3.80', '3', 'true', '')
@@ -228,18 +226,18 @@ def cell_text(cell: Any) -> str:
     return (cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)).strip()
 
 
-def written(header: Sequence[str], rows: Sequence[Sequence[Any]], suffix: str) -> str:
-    """A table as the text of a file; in TSV, tabs and line ends within cells become blanks."""
+def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], suffix: str) -> str:
+    """Return a table as the text of a file; in TSV, tabs and line breaks become spaces."""
     if suffix == ".csv":
         file = io.StringIO(newline="")
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
         return file.getvalue()
     if suffix not in JSON_LINES:
-        return "".join("\t".join(map(_flat, row)) + "\n" for row in [header, *rows])
+        return "".join("\t".join(map(_single_line, row)) + "\n" for row in [header, *rows])
     objects = (dict(zip(header, row, strict=True)) for row in rows)
-    return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)
+    return "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in objects)
 
 
-def _flat(cell: Any) -> str:
+def _single_line(cell: Any) -> str:
     text = cell if isinstance(cell, str) else cell_text(cell)
-    return text.translate({ord(sign): " " for sign in "\t\r\n"})
+    return text.translate({ord(character): " " for character in "\t\r\n"})

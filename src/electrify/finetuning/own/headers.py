@@ -1,4 +1,4 @@
-"""The first line of a table: names of columns, or a row like the others."""
+"""Decide whether the first line of a table is a header or a row of data."""
 
 import re
 from collections.abc import Sequence
@@ -12,35 +12,35 @@ TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
     ("text",), ("sentence",), ("review",), ("content",), ("comment",), ("document",),
     ("utterance",), ("tweet",), ("question",), ("query",), ("title",),
 )  # fmt: skip
-"""Names of columns with texts; the first row of which all are there is taken."""
+"""Common names of text columns; the first entry whose names are all in the header is used."""
 LABEL_COLUMNS = (
     "label", "labels", "gold_label", "class", "category", "score", "target", "tag",
     "similarity", "relatedness_score", "rating", "stars", "sentiment", "intent", "quality",
     "is_duplicate",
 )  # fmt: skip
-NUMBERED = re.compile(r"(?:column )?[1-9]\d*")
-"""How columns are named where a table has no header."""
+COLUMN_NUMBER = re.compile(r"(?:column )?[1-9]\d*")
+"""Names of the columns of a table without a header."""
 
 
-class Remembered(NamedTuple):
-    """What a model knows about the file that it was fine-tuned on."""
+class TrainingInfo(NamedTuple):
+    """What a fine-tuned model records about its training file."""
 
     columns: Sequence[str] = ()
-    """Their names; numbers where the file had no header."""
+    """The column names; numbers if the file had no header."""
     classes: Sequence[str] = ()
 
     @property
     def numbered(self) -> bool:
-        """Whether the file had no header."""
+        """Return whether the file had no header."""
         names = [name for name in self.columns if name]
-        return bool(names) and all(map(NUMBERED.fullmatch, names))
+        return bool(names) and all(map(COLUMN_NUMBER.fullmatch, names))
 
 
-NO_MEMORY = Remembered()
+NO_TRAINING_INFO = TrainingInfo()
 
 
 def column_names(width: int) -> list[str]:
-    """Names for the columns of a table without a header.
+    """Return names for the columns of a table without a header.
 
     >>> column_names(2)
     ['column 1', 'column 2']
@@ -48,24 +48,26 @@ def column_names(width: int) -> list[str]:
     return [f"column {number}" for number in range(1, width + 1)]
 
 
-def has_usual(header: Sequence[str]) -> bool:
-    """Whether one of some columns has a usual name for texts.
+def has_common_name(header: Sequence[str]) -> bool:
+    """Return whether any column has a common name for texts.
 
-    >>> has_usual(["id", "Sentence"]), has_usual(["question_text", "coarse"])
+    >>> has_common_name(["id", "Sentence"]), has_common_name(["question_text", "coarse"])
     (True, False)
     """
     return any(name.lower() in names for name in header for names in TEXT_COLUMNS)
 
 
 def lacks_header(
-    rows: Sequence[Sequence[str]], named: Sequence[str], remembered: Remembered = NO_MEMORY
+    rows: Sequence[Sequence[str]],
+    requested: Sequence[str],
+    training: TrainingInfo = NO_TRAINING_INFO,
 ) -> bool:
-    """Whether the first row of a table is one like the others; `named` are columns asked for.
+    """Return whether the first row of a table is data; `requested` are columns the user named.
 
-    A header has a usual name, or one that was asked for or is remembered. Without either, the first
-    row is no header if columns are asked for by number, or if one of its cells is a label: one that
+    A header has a common name, a requested one, or one from the training file. Otherwise the first
+    row is data if columns are requested by number, or if one of its cells is a label: a value that
     recurs below, a number above numbers, or a class of the model. If nothing in the table decides,
-    it is like the file that the model was fine-tuned on.
+    the table is assumed to be like the training file.
 
     >>> lacks_header([["a film", "good"], ["no film", "bad"], ["my film", "good"]], [])
     True
@@ -73,44 +75,47 @@ def lacks_header(
     False
     """
     first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
-    columns = [[row[place].strip() for row in rest] for place in range(len(first))]
-    pairs = [(cell.strip(), column) for cell, column in zip(first, columns, strict=True)]
-    usual = {name for names in (*TEXT_COLUMNS, LABEL_COLUMNS) for name in names}
-    asked = {name.lower() for name in named if name}
-    names = usual | asked | {name.lower() for name in remembered.columns if name}
+    pairs = [(cell.strip(), [row[i].strip() for row in rest]) for i, cell in enumerate(first)]
+    common = {name for names in (*TEXT_COLUMNS, LABEL_COLUMNS) for name in names}
+    requested_names = {name.lower() for name in requested if name}
+    names = common | requested_names | {name.lower() for name in training.columns if name}
     if any(cell.lower() in names and cell not in column for cell, column in pairs):
         return False
-    if asked and all(map(NUMBERED.fullmatch, asked)):
+    if requested_names and all(map(COLUMN_NUMBER.fullmatch, requested_names)):
         return True
-    if all(is_number(cell) for cell, _ in pairs) and not remembered.numbered:
+    if all_numbers(first) and not training.numbered:
         return False
-    classes = remembered.classes
+    classes = training.classes
     if any(cell in classes or _is_label(cell, column) for cell, column in pairs):
         return True
-    return remembered.numbered and not any(_is_name(*pair, classes) for pair in pairs)
+    return training.numbered and not any(_is_name(*pair, classes) for pair in pairs)
 
 
 def _is_label(cell: str, column: Sequence[str]) -> bool:
-    if is_number(cell):
-        return bool(column) and all(map(is_number, column))
+    if to_number(cell) is not None:
+        return all_numbers(column)
     return cell in column and len(set(column)) <= max(2, len(column) / 2)
 
 
 def _is_name(cell: str, column: Sequence[str], classes: Sequence[str]) -> bool:
-    """Whether a cell that is no label stands above labels: numbers, or classes of the model."""
-    if column and all(map(is_number, column)):
-        return not is_number(cell)
+    """Return whether a cell that is not a label is above labels: numbers or known classes."""
+    if all_numbers(column):
+        return to_number(cell) is None
     return sum(label in classes for label in column) > len(column) / 2
 
 
-def is_number(cell: str) -> bool:
-    """Whether a cell is a number.
+def to_number(cell: str) -> float | None:
+    """Return a cell as a number, or None if it is not one.
 
-    >>> is_number("3.80"), is_number("three")
-    (True, False)
+    >>> to_number("3.80"), to_number("three")
+    (3.8, None)
     """
     try:
-        float(cell)
+        return float(cell)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def all_numbers(cells: Sequence[str]) -> bool:
+    """Return whether there are cells and all are numbers."""
+    return bool(cells) and all(to_number(cell) is not None for cell in cells)

@@ -1,15 +1,16 @@
-"""`electrify predict DIR FILE --out FILE`: what a model says of the rows of a file.
+"""`electrify predict DIR FILE --out FILE`: predict labels or scores for the rows of a file.
 
-A table comes back with its own columns, then `prediction` and, for classes, the probability of each
-(`probability_LABEL`; in JSON lines one object `probabilities`). Tagged sentences come back as JSON
-lines with their own keys and `prediction`, as CSV with a word a row, or CoNLL-style: a CoNLL-style
-file with all its lines, the tag after the columns of each word. Plain text given to a tagger is
-text to tag, a sentence a line.
+A table keeps its columns and gets `prediction` and, for classes, the probability of each
+(`probability_LABEL`; in JSON lines one object `probabilities`). Tagged sentences are written as
+JSON lines with their keys and `prediction`, as CSV with one word per row, or CoNLL-style: a
+CoNLL-style file keeps all its lines, with the tag after the columns of each word. A tagger reads
+plain text as one sentence per line.
 """
 
 import gzip
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,21 @@ from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own.command import describe_truncation, format_scores
-from electrify.finetuning.own.data import Columns, find_columns, texts_of
+from electrify.finetuning.own.data import Columns, extract_texts, find_columns
 from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
     DataTable,
+    format_table,
     read_table,
     read_text,
     suffix_of,
-    written,
 )
-from electrify.finetuning.own.headers import Remembered, column_names, has_usual
-from electrify.finetuning.own.sentences import CONLL, Sentences, read_to_tag, with_column
+from electrify.finetuning.own.headers import TrainingInfo, column_names, has_common_name
+from electrify.finetuning.own.sentences import CONLL, Sentences, append_tags, read_for_tagging
 from electrify.finetuning.own.target import (
-    AUTO,
-    MODELS,
+    AUTO_CLASSES,
+    MODEL_CLASSES,
     Data,
     OwnAnswer,
     OwnRows,
@@ -44,7 +45,7 @@ from electrify.finetuning.own.target import (
     answers,
     measure,
     prepare_rows,
-    target_of,
+    target_from_config,
 )
 from electrify.progress import progress
 from electrify.storage.commit import TABLE, checked_json, committed, damaged
@@ -52,102 +53,101 @@ from electrify.training.engine import Engine
 
 
 def predict(settings: Predict) -> str:
-    """Write and return the rows with predictions; the scores go to the terminal."""
+    """Write and return the rows with predictions, and print the scores."""
     suffix = _suffix(settings)
     if (settings.model / ".parts").is_dir():
-        got = "a fine-tuning that was stopped"
-        fix = "run the same `electrify finetune` again: it goes on where it stopped"
+        got = "an interrupted fine-tuning run"
+        fix = "run the same `electrify finetune` command again to resume it"
         raise UserError(f"{settings.model} is not finished", got=got, fix=fix)
     encoder = open_encoder(str(settings.model))
-    target = target_of(encoder.config, str(settings.model))
+    target = target_from_config(encoder.config, str(settings.model))
     text = read_text(settings.file)
-    data, table, form = _read(settings, target, text)
-    most = min(settings.length or encoder.longest_text, encoder.longest)
-    rows = prepare_rows(target, data, encoder, most, labelled=False)
-    network = load_network(AUTO[target.kind], str(settings.model))
-    model = MODELS[target.kind](network.to(Engine(device=settings.device).device))
-    said = answers(target, rows, _outputs(model, rows, settings.batch_size))
-    content = (
-        _tagged(data, table, text, said, suffix)
-        if isinstance(data, Sentences)
-        else _table(table, target, said, suffix)
-    )
-    notes = [form, describe_truncation(settings.file, target, rows, most) if rows.cut else ""]
-    notes.append(_scores(target, data, said))
+    data, table, note = _read(settings, target, text)
+    length = min(settings.length or encoder.longest_text, encoder.longest)
+    rows = prepare_rows(target, data, encoder, length, labelled=False)
+    network = load_network(AUTO_CLASSES[target.kind], str(settings.model))
+    model = MODEL_CLASSES[target.kind](network.to(Engine(device=settings.device).device))
+    predictions = answers(target, rows, _outputs(model, rows, settings.batch_size))
+    if isinstance(data, Sentences):
+        content = _format_tags(data, table, text, predictions, suffix)
+    else:
+        content = _format_predictions(table, target, predictions, suffix)
+    notes = [note, _score_note(target, data, predictions)]
+    if rows.truncated:
+        notes.insert(1, describe_truncation(settings.file, target, rows, length))
     _write(settings.out, content, [note for note in notes if note])
     return content
 
 
 def _suffix(settings: Predict) -> str:
     if settings.out and settings.out.suffix in (".xz", ".zst", ".bz2", ".zip"):
-        raise UserError(
-            "predictions are packed by gzip alone", got=f"{settings.out}", fix="end it in .gz"
-        )
+        fix = "use a name that ends in .gz"
+        raise UserError("predictions are compressed only by gzip", got=f"{settings.out}", fix=fix)
     suffix = suffix_of(settings.out or settings.file)
     if suffix not in (*TABLES, *JSON_LINES, *CONLL):
         got = suffix or "a name without suffix"
-        fix = "give --out a name that ends in .csv, .tsv or .jsonl"
-        raise UserError(f"{settings.out or settings.file} is in no known format", got=got, fix=fix)
+        fix = "use an --out that ends in .csv, .tsv or .jsonl"
+        raise UserError(f"{settings.out or settings.file} has an unknown format", got=got, fix=fix)
     check_least(settings, length=0, batch_size=1)
     if settings.out and settings.out.resolve() == settings.file.resolve():
-        raise UserError("--out is the file to read", got=f"{settings.out}", fix="give another name")
+        fix = "use another name"
+        raise UserError("--out must not be the input file", got=f"{settings.out}", fix=fix)
     return suffix
 
 
 def _read(settings: Predict, target: Target, text: str) -> tuple[Data, DataTable, str]:
-    """The rows of a file, its table, and how it was read where that is not plain from its name."""
-    named = Columns(settings.text, settings.pair, settings.label)
+    """Return the rows of a file, its table, and a note if its form is not obvious from its name."""
+    requested = Columns(settings.text, settings.pair, settings.label)
     if target.kind == "tags":
         objects = suffix_of(settings.file) in JSON_LINES
         table = read_table(settings.file, text) if objects else DataTable(settings.file, [], [], [])
-        data = read_to_tag(settings.file, text, named, target.labels)
-        form = "" if objects or data.word_lines else f"{data.path}: plain text, one sentence a line"
-        return data, table, form
-    known = _remembered(settings, named)
+        data = read_for_tagging(settings.file, text, requested, target.labels)
+        plain = not objects and not data.word_lines
+        note = f"{data.path}: plain text, one sentence per line" if plain else ""
+        return data, table, note
+    known = _training_columns(settings, requested)
     classes = target.labels if target.kind == "classes" else ()
-    table = read_table(settings.file, text, named, Remembered(known or (), classes))
-    columns = find_columns(table, _present(known, table, named))
-    form = _header_said(table, columns, (*named, *(known or ())))
-    return texts_of(table, columns), table, form
+    table = read_table(settings.file, text, requested, TrainingInfo(known or (), classes))
+    columns = find_columns(table, _present(known, table, requested))
+    note = _describe_header(table, columns, (*requested, *(known or ())))
+    return extract_texts(table, columns), table, note
 
 
-def _header_said(table: DataTable, columns: Columns, expected: Sequence[str]) -> str:
-    """Whether the first line is a header, where its names do not say so."""
+def _describe_header(table: DataTable, columns: Columns, expected: Sequence[str]) -> str:
+    """Return a note on whether the first line is a header, unless its names make it obvious."""
     if table.numbered:
-        return f"{table.path}: no header line; columns have numbers"
-    if suffix_of(table.path) in JSON_LINES or columns.text in expected or has_usual(table.header):
+        return f"{table.path}: no header line; columns are numbered"
+    obvious = columns.text in expected or has_common_name(table.header)
+    if obvious or suffix_of(table.path) in JSON_LINES:
         return ""
     return f"{table.path}: the first line is a header; columns: {columns}"
 
 
-def _remembered(settings: Predict, named: Columns) -> Columns | None:
-    """The columns the model was fine-tuned with, where none are named."""
+def _training_columns(settings: Predict, requested: Columns) -> Columns | None:
+    """Return the columns the model was fine-tuned with, unless others are requested."""
     path = settings.model / "result.json"
-    if named.text or named.pair or not path.exists():
+    if requested.text or requested.pair or not path.exists():
         return None
     columns = checked_json(path, {"columns": TABLE})["columns"]
-    texts = {name: columns.get(name, "") for name in Columns._fields}
-    if not all(isinstance(name, str) for name in texts.values()):
-        raise damaged(path, f"columns: {columns!r:.100}, which are not names")
-    return Columns(**texts)
+    names = {name: columns.get(name, "") for name in Columns._fields}
+    if not all(isinstance(name, str) for name in names.values()):
+        raise damaged(path, f"columns: {columns!r:.100}, which are not column names")
+    return Columns(**names)
 
 
-def _present(known: Columns | None, table: DataTable, named: Columns) -> Columns:
-    """The columns the model was fine-tuned with if the file has them, or those that are named.
+def _present(known: Columns | None, table: DataTable, requested: Columns) -> Columns:
+    """Return the columns the model was fine-tuned with if the file has them, or the requested ones.
 
-    Under a header without usual names, columns that the model knows by number are those places.
+    If the header has no common names, columns that the model knows by number are looked up by it.
     """
-    if known and Remembered(known).numbered and not table.numbered:
-        known = None if has_usual(table.header) else _by_number(known, table.header)
+    if known and TrainingInfo(known).numbered and not table.numbered:
+        by_name = dict(zip(column_names(len(table.header)), table.header, strict=True))
+        common = has_common_name(table.header)
+        known = None if common else Columns(*(by_name.get(name, name) for name in known))
     if known is None or any(n not in table.header for n in (known.text, known.pair) if n):
-        return named
+        return requested
     label = known.label if known.label in table.header else ""
-    return Columns(known.text, known.pair, named.label or label)
-
-
-def _by_number(known: Columns, header: Sequence[str]) -> Columns:
-    by_name = dict(zip(column_names(len(header)), header, strict=True))
-    return Columns(*(by_name.get(name, name) for name in known))
+    return Columns(known.text, known.pair, requested.label or label)
 
 
 def _outputs(model: Any, rows: OwnRows, batch_size: int) -> list[NDArray[np.float32]]:
@@ -163,61 +163,65 @@ def _outputs(model: Any, rows: OwnRows, batch_size: int) -> list[NDArray[np.floa
         return outputs(model, rows.lengths, collate, batch_size)
 
 
-def _table(table: DataTable, target: Target, said: Sequence[OwnAnswer], suffix: str) -> str:
-    """The table, with what was predicted in place of columns of that name or after all others."""
-    added: list[dict[str, Any]] = []
-    for one in said:
-        each = {f"probability_{label}": value for label, value in one.probabilities.items()}
-        share = {"probabilities": one.probabilities} if suffix in JSON_LINES else each
-        added.append({"prediction": one.prediction, **(share if target.kind == "classes" else {})})
-    kept = [place for place, name in enumerate(table.header) if name not in added[0]]
-    header = [*(table.header[place] for place in kept), *added[0]]
-    pairs = zip(table.rows, added, strict=True)
-    rows = [[*(row[place] for place in kept), *new.values()] for row, new in pairs]
-    return written(header, rows, suffix)
-
-
-def _tagged(
-    sentences: Sentences, table: DataTable, text: str, said: Sequence[OwnAnswer], suffix: str
+def _format_predictions(
+    table: DataTable, target: Target, predictions: Sequence[OwnAnswer], suffix: str
 ) -> str:
-    pairs = [(w, one.prediction) for w, one in zip(sentences.words, said, strict=True)]
+    added: list[dict[str, Any]] = []
+    for answer in predictions:
+        cells: dict[str, Any] = {"prediction": answer.prediction}
+        if target.kind == "classes" and suffix in JSON_LINES:
+            cells["probabilities"] = answer.probabilities
+        elif target.kind == "classes":
+            cells |= {f"probability_{label}": p for label, p in answer.probabilities.items()}
+        added.append(cells)
+    return _add_columns(table, added, suffix)
+
+
+def _add_columns(table: DataTable, added: Sequence[dict[str, Any]], suffix: str) -> str:
+    """Return a table with more cells in every row, replacing columns of the same name."""
+    kept = [index for index, name in enumerate(table.header) if name not in added[0]]
+    header = [*(table.header[index] for index in kept), *added[0]]
+    pairs = zip(table.rows, added, strict=True)
+    rows = [[*(row[index] for index in kept), *cells.values()] for row, cells in pairs]
+    return format_table(header, rows, suffix)
+
+
+def _format_tags(
+    sentences: Sentences, table: DataTable, text: str, predictions: Sequence[OwnAnswer], suffix: str
+) -> str:
+    tags_by_sentence = [answer.prediction for answer in predictions]
+    pairs = list(zip(sentences.words, tags_by_sentence, strict=True))
     if suffix == ".csv":
         rows = [
             [number, word, tag]
             for number, (words, tags) in enumerate(pairs, start=1)
             for word, tag in zip(words, tags, strict=True)
         ]
-        return written(["sentence", "token", "prediction"], rows, suffix)
+        return format_table(["sentence", "token", "prediction"], rows, suffix)
     if suffix in JSON_LINES and table.rows:
-        kept = [place for place, name in enumerate(table.header) if name != "prediction"]
-        rows = [
-            [*(row[place] for place in kept), tags]
-            for row, (_, tags) in zip(table.rows, pairs, strict=True)
-        ]
-        return written([*(table.header[place] for place in kept), "prediction"], rows, suffix)
+        return _add_columns(table, [{"prediction": tags} for tags in tags_by_sentence], suffix)
     if suffix in JSON_LINES:
-        return written(["tokens", "prediction"], pairs, suffix)
+        return format_table(["tokens", "prediction"], pairs, suffix)
     if sentences.word_lines:
-        return with_column(text, sentences.word_lines, [tags for _, tags in pairs])
+        return append_tags(text, sentences.word_lines, tags_by_sentence)
     return "\n".join(
         "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
         for words, tags in pairs
     )
 
 
-def _scores(target: Target, data: Data, said: Sequence[OwnAnswer]) -> str:
-    """Scores, if every row has a label that the model knows."""
+def _score_note(target: Target, data: Data, predictions: Sequence[OwnAnswer]) -> str:
+    """Return the scores if every row has a label that the model knows, or why there are none."""
     labels = data.tags if isinstance(data, Sentences) else data.labels
     if labels is None or not any(labels):
         return ""
-    gold = data.tags or [] if isinstance(data, Sentences) else []
-    tags = {tag for some in gold for tag in some}
+    tags = set(chain.from_iterable(data.tags or [])) if isinstance(data, Sentences) else set()
     unknown = sorted(tags.difference(target.labels))
-    strange = f"the model does not know the tags {', '.join(unknown[:10])}" if unknown else ""
+    note = f"the model does not know the tags {', '.join(unknown[:10])}" if unknown else ""
     if unknown and len(unknown) == len(tags):
-        return f"no scores: {strange}"
+        return f"no scores: {note}"
     try:
-        return "; ".join(filter(None, [format_scores(measure(target, data, said)), strange]))
+        return "; ".join(filter(None, [format_scores(measure(target, data, predictions)), note]))
     except UserError as error:
         return f"no scores: {error.what}: {error.got}"
 

@@ -1,11 +1,11 @@
-"""Token tagging: sentences of words that have a tag each.
+"""Token tagging: sentences of words with one tag each.
 
-A sentence is given to the tokenizer as text, its words joined by blanks, as `pipeline()` would get
-it. The first sub-token of a word carries the word's tag; a word of which no sub-token is left
-within the length has none.
+A sentence is tokenized as text, its words joined by spaces, as `pipeline()` would receive it. The
+first sub-token of a word carries the word's tag; a word without a sub-token inside the maximum
+length carries none.
 """
 
-# B batch, L length, C tags
+# B batch, L length, C tags, W words
 
 import re
 from bisect import bisect_right
@@ -22,103 +22,92 @@ from electrify.errors import needs
 from electrify.finetuning.batches import Rows
 from electrify.finetuning.encoder import Encoding
 from electrify.finetuning.heads import Examples, OnNetwork
-from electrify.finetuning.own.data import unknown_label
-from electrify.finetuning.own.sentences import OUTSIDE, Sentences, need_tags
+from electrify.finetuning.own.data import label_indices
+from electrify.finetuning.own.sentences import OUTSIDE, Sentences, require_tags
 from electrify.models.inputs import call
 
-UNTAGGED = -100
+IGNORE_INDEX = -100
 
 
-def tag_numbers(sentences: Sentences, tags: Sequence[str]) -> list[NDArray[np.int64]]:
-    """The number of every word's tag."""
-    number = {tag: place for place, tag in enumerate(tags)}
-    for place, some in enumerate(need_tags(sentences)):
-        for word, tag in enumerate(some):
-            if tag not in number:
-                raise unknown_label(sentences.path, sentences.line(place, word), tag, tags)
-    return [np.array([number[tag] for tag in some]) for some in need_tags(sentences)]
+def tag_indices(sentences: Sentences, tags: Sequence[str]) -> list[NDArray[np.int64]]:
+    """Return the tag index of every word."""
+    indices = []
+    for number, sentence in enumerate(require_tags(sentences)):
+        labels = ((sentences.line(number, word), tag) for word, tag in enumerate(sentence))
+        indices.append(np.array(label_indices(sentences.path, labels, tags)))
+    return indices
 
 
-def first_tokens(encoding: Encoding, words: Sequence[str]) -> NDArray[np.int64]:
-    """For every word of a text that is its words joined by blanks, the first token; -1 for none.
+def find_word_starts(encoding: Encoding, words: Sequence[str]) -> NDArray[np.int64]:
+    """Return the position of the first token of every word, or -1, for words joined by spaces.
 
-    A token belongs to the word it ends in, as in some vocabularies it begins with the blank before.
+    A token belongs to the word it ends in: in some vocabularies it starts with the space before.
     """
-    stops = [*accumulate(len(word) + 1 for word in words)]  # past the blank that follows
-    found_W = np.full(len(words), -1)
-    for place, (start, stop) in enumerate(encoding.offsets):
-        if stop <= start:  # [CLS] and the like
+    ends = [*accumulate(len(word) + 1 for word in words)]  # past the space that follows
+    starts_W = np.full(len(words), -1)
+    for position, (start, end) in enumerate(encoding.offsets):
+        if end <= start:  # special tokens such as [CLS]
             continue
-        word = bisect_right(stops, stop - 1)
-        if word < len(words) and stop < stops[word] and found_W[word] < 0:
-            found_W[word] = place
-    return found_W
+        word = bisect_right(ends, end - 1)
+        if word < len(words) and end < ends[word] and starts_W[word] < 0:
+            starts_W[word] = position
+    return starts_W
 
 
-class Tagged(NamedTuple):
-    """A batch of sentences, as tensors."""
+class TaggedBatch(NamedTuple):
+    """A batch of sentences as tensors."""
 
     ids_BL: Tensor
     attention_BL: Tensor
     types_BL: Tensor
     labels_BL: Tensor
-    """The number of a tag where a word begins, -100 elsewhere."""
+    """The tag index at the first token of each word, -100 elsewhere."""
 
 
-class TaggedRows(NamedTuple):
-    """Sentences as tokens."""
-
-    rows: Rows
-    firsts: list[NDArray[np.int64]]
-    """The first token of every word, -1 for none."""
-    tags: list[NDArray[np.int64]]
-    """The number of every word's tag."""
-
-    @property
-    def lengths(self) -> list[int]:
-        """Tokens of each sentence."""
-        return self.rows.lengths
-
-    def collate(self, numbers: NDArray[np.int64]) -> Tagged:
-        """Some sentences as a batch that is as long as the longest of them."""
-        ids_BL, attention_BL, types_BL, *_ = self.rows.collate(numbers)
-        labels_BL = torch.full_like(ids_BL, UNTAGGED)
-        for row, number in enumerate(numbers):
-            seen_W = self.firsts[number] >= 0
-            labels_BL[row, self.firsts[number][seen_W]] = torch.from_numpy(
-                self.tags[number][seen_W]
-            )
-        return Tagged(ids_BL, attention_BL, types_BL, labels_BL)
+def collate_tagged(
+    rows: Rows,
+    word_starts: Sequence[NDArray[np.int64]],
+    tags: Sequence[NDArray[np.int64]],
+    numbers: NDArray[np.int64],
+) -> TaggedBatch:
+    """Return a batch of some sentences, padded to the longest, with the tag index of each word."""
+    ids_BL, attention_BL, types_BL, *_ = rows.collate(numbers)
+    labels_BL = torch.full_like(ids_BL, IGNORE_INDEX)
+    for row, number in enumerate(numbers):
+        starts_W = word_starts[number]
+        visible_W = starts_W >= 0
+        labels_BL[row, starts_W[visible_W]] = torch.from_numpy(tags[number][visible_W])
+    return TaggedBatch(ids_BL, attention_BL, types_BL, labels_BL)
 
 
 class Tagger(OnNetwork):
-    """A network of transformers' token-classification classes, with the head it comes with."""
+    """A transformers token-classification network with its own head."""
 
-    def forward(self, batch: Tagged, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean over the words of the batch, which `fit` never splits."""
+    def forward(self, batch: TaggedBatch, totals: Examples) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the mean loss over the words of the batch, which `fit` never splits."""
         logits_BLC = self.logits(batch)
-        words = (batch.labels_BL != UNTAGGED).sum().clamp(min=1)
+        words = (batch.labels_BL != IGNORE_INDEX).sum().clamp(min=1)
         summed = nn.functional.cross_entropy(
             logits_BLC.flatten(0, 1),
             batch.labels_BL.flatten(),
-            ignore_index=UNTAGGED,
+            ignore_index=IGNORE_INDEX,
             reduction="sum",
         )
         loss = summed / words
         return loss, {"loss": loss.detach()}
 
-    def logits(self, batch: Tagged) -> Tensor:
-        """What the head says of each token, in float32."""
+    def logits(self, batch: TaggedBatch) -> Tensor:
+        """Return the logits of each token in float32."""
         logits_BLC: Tensor = call(self.network, batch.ids_BL, batch).logits
         return logits_BLC.float()
 
 
 _ENTITY = re.compile(r"[BI]|[BIESLU]-.+")
-_OTHER_NAMES = {"L": "E", "U": "S"}  # BILOU as BIOES, which seqeval reads
+_BILOU_TO_BIOES = {"L": "E", "U": "S"}  # seqeval reads BIOES
 
 
 def has_entities(tags: Sequence[str]) -> bool:
-    """Whether tags are of parts of entities, such as B-PER, and not of single words, such as NOUN.
+    """Return whether tags mark parts of entities, such as B-PER, not words, such as NOUN.
 
     >>> has_entities(["O", "B-PER"]), has_entities(["NOUN", "VERB"])
     (True, False)
@@ -127,14 +116,15 @@ def has_entities(tags: Sequence[str]) -> bool:
 
 
 def entity_scores(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
-    """F1, precision and recall of whole entities over all types, by seqeval.
+    """Return F1, precision and recall of complete entities over all types, computed by seqeval.
 
-    As conlleval does, it takes any mixture of schemes: an entity may begin with I-. What is no part
-    of an entity counts as outside.
+    Like conlleval, it accepts any mixture of schemes: an entity may start with I-. A tag that is
+    not part of an entity counts as outside.
     """
     seqeval = import_seqeval()
     gold, predicted = (
-        [[_scheme(tag) for tag in some] for some in one] for one in (gold, predicted)
+        [[_to_bioes(tag) for tag in sentence] for sentence in sentences]
+        for sentences in (gold, predicted)
     )
     return {
         "f1": float(seqeval.f1_score(gold, predicted, zero_division=0)),
@@ -143,12 +133,12 @@ def entity_scores(gold: list[list[str]], predicted: list[list[str]]) -> dict[str
     }
 
 
-def _scheme(tag: str) -> str:
+def _to_bioes(tag: str) -> str:
     if not _ENTITY.fullmatch(tag):
         return OUTSIDE
-    return _OTHER_NAMES.get(tag[0], tag[0]) + tag[1:]
+    return _BILOU_TO_BIOES.get(tag[0], tag[0]) + tag[1:]
 
 
 def import_seqeval() -> Any:
-    """The metrics of seqeval, or how to get them."""
+    """Import the metrics of seqeval, or raise an error that says how to install it."""
     return needs("seqeval.metrics", extra="finetune", why="scoring entities")

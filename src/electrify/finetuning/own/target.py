@@ -1,9 +1,10 @@
-"""What one's own data asks for: classes, a score, or tags; and what each of them needs."""
+"""What your data asks a model to predict: classes, a score, or tags; and what each needs."""
 
 # N examples, W words, L length, C outputs
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,42 +23,42 @@ from electrify.finetuning.options import LabelKind
 from electrify.finetuning.own.data import (
     Columns,
     Texts,
-    centre_and_spread,
-    class_numbers,
-    classes_of,
+    class_indices,
+    extract_texts,
+    find_classes,
     find_columns,
-    kind_of,
-    need_labels,
-    scores_of,
-    texts_of,
+    infer_kind,
+    mean_and_std,
+    parse_scores,
+    require_labels,
 )
 from electrify.finetuning.own.files import read_table, read_text
 from electrify.finetuning.own.sentences import (
     OUTSIDE,
     Sentences,
+    find_tags,
     is_tagged,
-    need_tags,
     read_sentences,
-    tags_of,
+    require_tags,
 )
 from electrify.finetuning.own.tagging import (
-    TaggedRows,
     Tagger,
+    collate_tagged,
     entity_scores,
-    first_tokens,
+    find_word_starts,
     has_entities,
-    tag_numbers,
+    tag_indices,
 )
 
 TargetKind = Literal["classes", "score", "tags"]
 Data = Texts | Sentences
 
-AUTO: dict[TargetKind, Any] = {
+AUTO_CLASSES: dict[TargetKind, Any] = {
     "classes": AutoModelForSequenceClassification,
     "score": AutoModelForSequenceClassification,
     "tags": AutoModelForTokenClassification,
 }
-MODELS: dict[TargetKind, Callable[[Any], nn.Module]] = {
+MODEL_CLASSES: dict[TargetKind, Callable[[Any], nn.Module]] = {
     "classes": partial(OwnHead, kind="classes"),
     "score": partial(OwnHead, kind="score"),
     "tags": Tagger,
@@ -65,219 +66,210 @@ MODELS: dict[TargetKind, Callable[[Any], nn.Module]] = {
 
 
 class Target(NamedTuple):
-    """What is to be answered."""
+    """What a model learns to predict."""
 
     kind: TargetKind
     labels: tuple[str, ...]
-    """Classes or tags by number; one name for a score."""
-    centre: float = 0.0
-    """What is taken from scores before they are learned."""
-    spread: float = 1.0
-    """What they are then divided by."""
+    """Classes or tags by index; one name for a score."""
+    mean: float = 0.0
+    """Scores are standardized for training: this mean is subtracted from them."""
+    std: float = 1.0
+    """The result is divided by this standard deviation."""
 
 
 class TrainingFile(NamedTuple):
-    """A training file, and what was found out about it."""
+    """A training file and what was inferred from it."""
 
     target: Target
     data: Data
     columns: Columns
-    why: str
-    """How one can tell the kind."""
+    reason: str
+    """Why the labels are of this kind."""
     has_header: bool = True
-    """Whether the columns of a table have names; otherwise they have numbers."""
+    """Whether the columns of a table have names; otherwise they are numbered."""
 
 
-def read_training(path: Path, kind: TargetKind | Literal["auto"], named: Columns) -> TrainingFile:
-    """A training file; its kind is found if it is not given."""
+def read_training(
+    path: Path, kind: TargetKind | Literal["auto"], requested: Columns
+) -> TrainingFile:
+    """Read a training file, and infer the kind of its labels if it is not given."""
     text = read_text(path)
     if kind == "tags" or (kind == "auto" and is_tagged(path, text)):
-        sentences = read_sentences(path, text, named)
-        why = "words have a tag each" if kind == "auto" else "as asked for"
-        return TrainingFile(Target("tags", tags_of(sentences)), sentences, named, why)
-    table = read_table(path, text, named)
-    columns = find_columns(table, named)
-    texts = texts_of(table, columns)
-    found, why = kind_of(need_labels(texts)) if kind == "auto" else (kind, "as asked for")
-    if found == "score":
-        target = Target("score", ("score",), *centre_and_spread(texts))
+        sentences = read_sentences(path, text, requested)
+        reason = "every word has a tag" if kind == "auto" else "set by --kind"
+        return TrainingFile(Target("tags", find_tags(sentences)), sentences, requested, reason)
+    table = read_table(path, text, requested)
+    columns = find_columns(table, requested)
+    texts = extract_texts(table, columns)
+    kind, reason = infer_kind(require_labels(texts)) if kind == "auto" else (kind, "set by --kind")
+    if kind == "score":
+        target = Target("score", ("score",), *mean_and_std(texts))
     else:
-        target = Target("classes", classes_of(texts))
-    return TrainingFile(target, texts, columns, why, not table.numbered)
+        target = Target("classes", find_classes(texts))
+    return TrainingFile(target, texts, columns, reason, not table.numbered)
 
 
-def read_like(path: Path, target: Target, columns: Columns) -> Data:
-    """Another file of the same kind and columns."""
+def read_matching(path: Path, target: Target, columns: Columns) -> Data:
+    """Read another file with the same kind of labels and the same columns."""
     text = read_text(path)
     if target.kind == "tags":
         return read_sentences(path, text, columns)
     table = read_table(path, text, columns)
-    return texts_of(table, find_columns(table, columns))
+    return extract_texts(table, find_columns(table, columns))
 
 
 class OwnRows(NamedTuple):
-    """Data as a model takes it."""
+    """Data as input of a model."""
 
     lengths: list[int]
     collate: Collate
-    firsts: list[NDArray[np.int64]]
-    """Of tagged sentences: the first token of every word, -1 for none."""
-    cut: int
-    """Texts that are longer than the length; of sentences, words that no token stands for."""
+    word_starts: list[NDArray[np.int64]]
+    """For sentences: the position of the first token of every word, or -1."""
+    truncated: int
+    """How many texts are too long; for sentences, how many words have no token."""
 
 
 def prepare_rows(
-    target: Target, data: Data, encoder: Encoder, most: int, labelled: bool = True
+    target: Target, data: Data, encoder: Encoder, length: int, labelled: bool = True
 ) -> OwnRows:
-    """Texts or sentences as rows of at most `most` tokens, with their labels or without."""
+    """Tokenize texts or sentences into rows of at most `length` tokens, with or without labels."""
     if isinstance(data, Sentences):
-        made = encode(encoder, [" ".join(words) for words in data.words], None, most)
-        firsts = [first_tokens(*pair) for pair in zip(made, data.words, strict=True)]
-        tags = tag_numbers(data, target.labels) if labelled else firsts
-        tagged = TaggedRows(as_rows(made, [], "classes", encoder.pad), firsts, tags)
-        cut = sum(int((first_W < 0).sum()) for first_W in firsts)
-        return OwnRows(tagged.lengths, tagged.collate, firsts, cut)
-    made = encode(encoder, data.first, data.second, most)
+        encodings = encode(encoder, [" ".join(words) for words in data.words], None, length)
+        word_starts = [find_word_starts(*pair) for pair in zip(encodings, data.words, strict=True)]
+        tags = tag_indices(data, target.labels) if labelled else word_starts
+        rows = as_rows(encodings, [], "classes", encoder.pad)
+        collate = partial(collate_tagged, rows, word_starts, tags)
+        truncated = sum(int((starts_W < 0).sum()) for starts_W in word_starts)
+        return OwnRows(rows.lengths, collate, word_starts, truncated)
+    encodings = encode(encoder, data.first, data.second, length)
     kind: LabelKind = "score" if target.kind == "score" else "classes"
-    rows = as_rows(made, _targets(target, data) if labelled else [], kind, encoder.pad)
-    return OwnRows(rows.lengths, rows.collate, [], sum(bool(one.overflowing) for one in made))
-
-
-def _targets(target: Target, texts: Texts) -> NDArray[np.float64]:
-    if target.kind == "classes":
-        return class_numbers(texts, target.labels)
-    return (scores_of(texts) - target.centre) / target.spread
+    labels: NDArray[np.float64] = np.array([])
+    if labelled and kind == "score":
+        labels = (parse_scores(data) - target.mean) / target.std
+    elif labelled:
+        labels = class_indices(data, target.labels)
+    rows = as_rows(encodings, labels, kind, encoder.pad)
+    truncated = sum(bool(encoding.overflowing) for encoding in encodings)
+    return OwnRows(rows.lengths, rows.collate, [], truncated)
 
 
 class OwnAnswer(NamedTuple):
-    """What a model says of a text or a sentence."""
+    """The prediction for a text or a sentence."""
 
     prediction: Any
-    """A class, a score, or a tag for every word."""
+    """A class, a score, or a list with one tag per word."""
     probabilities: dict[str, float]
-    """Of the classes."""
+    """The probability of each class."""
 
 
 def answers(
     target: Target, prepared: OwnRows, outputs: Sequence[NDArray[np.float32]]
 ) -> list[OwnAnswer]:
-    """What outputs mean; they are of each row, or of each token of each row."""
+    """Turn outputs, one per row or one per token of each row, into predictions."""
     if target.kind == "tags":
         return [
-            OwnAnswer(_tags(target, logits_LC, first_W), {})
-            for logits_LC, first_W in zip(outputs, prepared.firsts, strict=True)
+            OwnAnswer(_tags(target, logits_LC, starts_W), {})
+            for logits_LC, starts_W in zip(outputs, prepared.word_starts, strict=True)
         ]
     if target.kind == "score":
         return [OwnAnswer(float(output_C[0]), {}) for output_C in outputs]
-    found = []
+    predictions = []
     for logits_C in np.stack(outputs).astype(np.float64):
         odds_C = np.exp(logits_C - logits_C.max())
-        share = dict(zip(target.labels, (odds_C / odds_C.sum()).tolist(), strict=True))
-        found.append(OwnAnswer(target.labels[int(logits_C.argmax())], share))
-    return found
+        probabilities = dict(zip(target.labels, (odds_C / odds_C.sum()).tolist(), strict=True))
+        predictions.append(OwnAnswer(target.labels[int(logits_C.argmax())], probabilities))
+    return predictions
 
 
-def _tags(target: Target, logits_LC: NDArray[np.float32], first_W: NDArray[np.int64]) -> list[str]:
-    best_W = logits_LC[first_W].argmax(axis=1)
-    pairs = zip(first_W, best_W, strict=True)
-    return [target.labels[best] if first >= 0 else OUTSIDE for first, best in pairs]
+def _tags(target: Target, logits_LC: NDArray[np.float32], starts_W: NDArray[np.int64]) -> list[str]:
+    best_W = logits_LC[starts_W].argmax(axis=1)
+    pairs = zip(starts_W, best_W, strict=True)
+    return [target.labels[best] if start >= 0 else OUTSIDE for start, best in pairs]
 
 
-def measure(target: Target, data: Data, said: Sequence[OwnAnswer]) -> dict[str, float]:
-    """Scores of answers against the labels of a file; the first is the one models are chosen by."""
-    predicted = [one.prediction for one in said]
+def measure(target: Target, data: Data, predictions: Sequence[OwnAnswer]) -> dict[str, float]:
+    """Return the scores against the labels of a file; models are selected by the first score."""
+    predicted = [answer.prediction for answer in predictions]
     if isinstance(data, Sentences):
-        return _measure_tags(target.labels, need_tags(data), predicted)
+        gold = require_tags(data)
+        scores = _measure_classes([*chain.from_iterable(gold)], [*chain.from_iterable(predicted)])
+        if not has_entities(target.labels):
+            return scores
+        return {**entity_scores(gold, predicted), "accuracy": scores["accuracy"]}
     if target.kind == "score":
-        return _measure_scores(scores_of(data), np.array(predicted))
-    class_numbers(data, target.labels)
-    return _measure_classes(need_labels(data), predicted)
+        gold_N, predicted_N = parse_scores(data), np.array(predicted)
+        return {
+            "pearson": pearson(predicted_N, gold_N),
+            "spearman": spearman(predicted_N, gold_N),
+            "mse": float(np.square(predicted_N - gold_N).mean()),
+        }
+    class_indices(data, target.labels)  # refuses unknown labels
+    return _measure_classes(require_labels(data), predicted)
 
 
 def _measure_classes(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
-    found_N, true_N = np.array(predicted), np.array(gold)
-    each = [f1(found_N == one, true_N == one) for one in np.union1d(found_N, true_N)]
+    predicted_N, gold_N = np.array(predicted), np.array(gold)
+    classes = np.union1d(predicted_N, gold_N)
+    f1_scores = [f1(predicted_N == label, gold_N == label) for label in classes]
     return {
-        "accuracy": accuracy(found_N, true_N),
-        "macro_f1": float(np.mean(each)),
-        "mcc": mcc(found_N, true_N),
+        "accuracy": accuracy(predicted_N, gold_N),
+        "macro_f1": float(np.mean(f1_scores)),
+        "mcc": mcc(predicted_N, gold_N),
     }
 
 
-def _measure_scores(
-    gold_N: NDArray[np.float64], predicted_N: NDArray[np.float64]
-) -> dict[str, float]:
-    return {
-        "pearson": pearson(predicted_N, gold_N),
-        "spearman": spearman(predicted_N, gold_N),
-        "mse": float(np.square(predicted_N - gold_N).mean()),
-    }
-
-
-def _measure_tags(
-    labels: Sequence[str], gold: list[list[str]], predicted: list[list[str]]
-) -> dict[str, float]:
-    words = _measure_classes(*([tag for some in one for tag in some] for one in (gold, predicted)))
-    if has_entities(labels):
-        return {**entity_scores(gold, predicted), "accuracy": words["accuracy"]}
-    return words
-
-
-def fields_of(target: Target) -> dict[str, Any]:
-    """What a configuration of transformers is told about the answers."""
-    types = {"classes": "single_label_classification", "score": "regression"}
+def config_fields(target: Target) -> dict[str, Any]:
+    """Return the fields of a transformers configuration that describe the labels."""
     fields: dict[str, Any] = {
         "num_labels": len(target.labels),
         "id2label": dict(enumerate(target.labels)),
-        "label2id": {label: number for number, label in enumerate(target.labels)},
+        "label2id": {label: index for index, label in enumerate(target.labels)},
     }
-    return {**fields, **({"problem_type": types[target.kind]} if target.kind in types else {})}
+    if target.kind != "tags":
+        score = target.kind == "score"
+        fields["problem_type"] = "regression" if score else "single_label_classification"
+    return fields
 
 
-def target_of(config: Any, source: str) -> Target:
-    """What a model of transformers answers, by its configuration."""
+def target_from_config(config: Any, source: str) -> Target:
+    """Return what a transformers model predicts, by its configuration."""
     architecture = next(iter(config.architectures or []), "")
-    labels = tuple(str(config.id2label[number]) for number in range(config.num_labels))
-    several = getattr(config, "problem_type", None) == "multi_label_classification"
+    labels = tuple(str(config.id2label[index]) for index in range(config.num_labels))
+    multi_label = getattr(config, "problem_type", None) == "multi_label_classification"
     if architecture.endswith("ForTokenClassification"):
         return Target("tags", labels)
-    if architecture.endswith("ForSequenceClassification") and not several:
+    if architecture.endswith("ForSequenceClassification") and not multi_label:
         return Target("score" if len(labels) == 1 else "classes", labels)
     raise UserError(
-        f"{source} is no model for classes, a score or tags",
-        got="several labels a text" if several else architecture or "no architecture",
-        fix="give the --out of `electrify finetune`, or another folder of transformers' "
-        "…ForSequenceClassification or …ForTokenClassification",
+        f"{source} does not predict classes, a score or tags",
+        got="several labels per text" if multi_label else architecture or "no architecture",
+        fix="use the --out of `electrify finetune`, or another transformers folder with a "
+        "…ForSequenceClassification or …ForTokenClassification model",
     )
 
 
-def unscale(network: Any, target: Target) -> None:
-    """Put scores back on their own scale, by the last layer of a network that learned them scaled.
+def undo_standardization(network: Any, target: Target) -> None:
+    """Change the output layer so that a network trained on standardized scores predicts raw ones.
 
-    >>> target = Target("score", ("score",), centre=3.0, spread=2.0)
+    >>> target = Target("score", ("score",), mean=3.0, std=2.0)
     >>> layer = nn.Linear(1, 1); _ = nn.init.constant_(layer.bias, 0.5)
-    >>> unscale(layer, target); layer.bias.item()
+    >>> undo_standardization(layer, target); layer.bias.item()
     4.0
     """
-    layer = _last_layer(network)
-    layer.weight.data.mul_(target.spread)
-    layer.bias.data.mul_(target.spread).add_(target.centre)
-
-
-def _last_layer(network: Any) -> Any:
-    body = getattr(network, "base_model_prefix", "") or "?"
+    backbone = getattr(network, "base_model_prefix", "") or "?"
     layers = [
         module
         for name, module in network.named_modules()
         if isinstance(module, nn.Linear)
         and module.out_features == 1
         and module.bias is not None
-        and not name.startswith(f"{body}.")
+        and not name.startswith(f"{backbone}.")
     ]
     if not layers:
         raise UserError(
-            f"the head of {type(network).__name__} ends in no linear layer with a bias",
-            got="scores cannot be put on their own scale",
-            fix="take an encoder of another architecture",
+            f"the head of {type(network).__name__} does not end in a linear layer with a bias",
+            got="scores cannot be converted back to their original scale",
+            fix="use an encoder with another architecture",
         )
-    return layers[-1]
+    layers[-1].weight.data.mul_(target.std)
+    layers[-1].bias.data.mul_(target.std).add_(target.mean)

@@ -1,1 +1,1 @@
-"""Any encoder, SQuAD: answers, n-best, exact match and F1."""
+"""Fine-tune any encoder on SQuAD: answers, n-best lists, exact match and F1."""

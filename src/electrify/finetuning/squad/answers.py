@@ -1,8 +1,8 @@
-"""From the candidates of every window to the answers of every question.
+"""Turn the candidates of every window into the answers of every question.
 
-After google-research/electra finetune/qa/qa_metrics.py: of all windows, spans of at most 30 tokens
-that begin where the window is the one with the most context, the 20 best with different texts. The
-text is cut from the context by the tokens' offsets, so nothing has to be aligned again.
+After google-research/electra finetune/qa/qa_metrics.py: the 20 best spans with distinct texts over
+all windows; a span has at most 30 tokens and starts where its window has the maximum context. The
+text is sliced from the context by the tokens' offsets, so no realignment is needed.
 """
 
 # N candidates, each (start, end, score of start, score of end); W windows, T tokens of a context
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from electrify.finetuning.squad.windows import Window, Windows
 
-BEST = 20
-LONGEST_ANSWER = 30
+N_BEST = 20
+MAX_ANSWER_TOKENS = 30
 
 
 class SpanAnswer(NamedTuple):
-    """A text and the scores of its ends."""
+    """A text and the scores of its start and end."""
 
     text: str
     start: float
@@ -28,75 +28,67 @@ class SpanAnswer(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The higher the likelier."""
+        """Return the score of the span."""
         return self.start + self.end
 
 
-class Answered(NamedTuple):
-    """What a question got."""
+class QuestionAnswers(NamedTuple):
+    """The answers of a question."""
 
     answers: list[SpanAnswer]
-    """The best first; never none."""
+    """The best first; never empty."""
     null: float
-    """The score of "no answer": the lowest of all windows."""
+    """The score of "no answer": the lowest over all windows."""
 
     @property
     def prediction(self) -> str:
-        """The best answer that is one."""
+        """Return the text of the best answer."""
         return self.answers[0].text
 
 
 NO_ANSWER = SpanAnswer("", 0.0, 0.0)
-"""Where no candidate is an answer."""
+"""The answer of a question without a valid candidate."""
 
 
-def decode(made: Windows, candidates: Sequence[NDArray[np.float32]]) -> list[Answered]:
-    """The answers of every question, from the candidates of every window."""
-    numbers: list[list[int]] = [[] for _ in made.questions]
-    for number, window in enumerate(made.windows):
-        numbers[window.question].append(number)
-    return [
-        _answered(made, question, [made.windows[n] for n in own], [candidates[n] for n in own])
-        for question, own in enumerate(numbers)
-    ]
+def decode(windows: Windows, candidates: Sequence[NDArray[np.float32]]) -> list[QuestionAnswers]:
+    """Return the answers of every question, given the candidates of every window."""
+    by_question: list[list[tuple[Window, NDArray[np.float32]]]] = [[] for _ in windows.questions]
+    for window, rows_N4 in zip(windows.windows, candidates, strict=True):
+        by_question[window.question].append((window, rows_N4))
+    return [_decode_question(windows, *entry) for entry in enumerate(by_question)]
 
 
-def _answered(
-    made: Windows, question: int, windows: list[Window], candidates: list[NDArray[np.float32]]
-) -> Answered:
-    owner_T = most_context([(window.start, window.tokens) for window in windows])
-    found = []
-    for place, (window, rows_N4) in enumerate(zip(windows, candidates, strict=True)):
-        first_N, last_N = (rows_N4[1:, :2].astype(np.int64) - made.offset(window)).T
-        fits_N = (first_N >= 0) & (last_N < window.tokens)
-        fits_N &= (first_N <= last_N) & (last_N - first_N < LONGEST_ANSWER)
-        rows = np.flatnonzero(fits_N)
-        rows = rows[owner_T[first_N[rows] + window.start] == place]
-        found += [
-            (
-                first_N[row] + window.start,
-                last_N[row] + window.start,
-                *rows_N4[1 + row, 2:].tolist(),
-            )
-            for row in rows
-        ]
+def _decode_question(
+    windows: Windows, question: int, candidates: list[tuple[Window, NDArray[np.float32]]]
+) -> QuestionAnswers:
+    owner_T = max_context_windows([(window.start, window.tokens) for window, _ in candidates])
+    spans: list[tuple[int, int, float, float]] = []
+    for index, (window, rows_N4) in enumerate(candidates):
+        first_N, last_N = (rows_N4[1:, :2].astype(np.int64) - windows.offset(window)).T
+        valid_N = (first_N >= 0) & (last_N < window.tokens)
+        valid_N &= (first_N <= last_N) & (last_N - first_N < MAX_ANSWER_TOKENS)
+        rows = np.flatnonzero(valid_N)
+        rows = rows[owner_T[first_N[rows] + window.start] == index]
+        tokens = first_N[rows] + window.start, last_N[rows] + window.start
+        spans += zip(*tokens, *rows_N4[1 + rows, 2:].T.tolist(), strict=True)
     answers: dict[str, SpanAnswer] = {}
-    for first, last, start, end in sorted(found, key=lambda span: -(span[2] + span[3])):
-        text = made.text(question, first, last)
+    for first, last, start, end in sorted(spans, key=lambda span: -(span[2] + span[3])):
+        text = windows.text(question, first, last)
         if text:
             answers.setdefault(text, SpanAnswer(text, start, end))
-        if len(answers) == BEST:
+        if len(answers) == N_BEST:
             break
-    null = min(float(rows_N4[0, 2] + rows_N4[0, 3]) for rows_N4 in candidates)
-    return Answered(list(answers.values()) or [NO_ANSWER], null)
+    null = min(float(rows_N4[0, 2] + rows_N4[0, 3]) for _, rows_N4 in candidates)
+    return QuestionAnswers(list(answers.values()) or [NO_ANSWER], null)
 
 
-def most_context(spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """For every token of a context, the window in which least is missing on its poorer side.
+def max_context_windows(spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """Return, for every token of a context, the window in which it has the maximum context.
 
-    Longer windows win by a hundredth a token, the earlier one on ties, as officially.
+    As in the official code, the context of a token is the smaller of the numbers of tokens on its
+    two sides, plus 0.01 per token of the window; the earlier window wins ties.
 
-    >>> most_context([(0, 5), (2, 5)]).tolist()
+    >>> max_context_windows([(0, 5), (2, 5)]).tolist()
     [0, 0, 0, 0, 1, 1, 1]
     """
     token_T = np.arange(max(start + count for start, count in spans))
@@ -114,9 +106,9 @@ def most_context(spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     return best_T
 
 
-def n_best(answered: Answered) -> list[dict[str, str | float]]:
-    """The answers of a question as the official nbest_predictions.json has them."""
-    scores = np.asarray([answer.score for answer in answered.answers])
+def n_best(answers: QuestionAnswers) -> list[dict[str, str | float]]:
+    """Return the answers of a question in the format of the official nbest_predictions.json."""
+    scores = np.asarray([answer.score for answer in answers.answers])
     weights = np.exp(scores - scores.max())
     return [
         {
@@ -125,5 +117,5 @@ def n_best(answered: Answered) -> list[dict[str, str | float]]:
             "start_logit": answer.start,
             "end_logit": answer.end,
         }
-        for answer, weight in zip(answered.answers, weights / weights.sum(), strict=True)
+        for answer, weight in zip(answers.answers, weights / weights.sum(), strict=True)
     ]

@@ -1,11 +1,11 @@
 """`electrify squad MODEL --data DIR --out DIR`: fine-tune on SQuAD 1.1 or 2.0, answer, score.
 
 OUT/predictions.json           the answer of every question, for the official evaluation script
-OUT/nbest_predictions.json     the 20 best of every question
-OUT/null_odds.json             2.0: how likely it is that there is no answer
+OUT/nbest_predictions.json     the 20 best answers of every question
+OUT/null_odds.json             2.0: the score that a question has no answer
 OUT/result.json                scores, counts and settings
-OUT/model                      the model: with the simple head as transformers loads it, with the
-                               official head its body, and the head in head.safetensors
+OUT/model                      the model: a transformers folder with the simple head; the backbone
+                               with the official head, which is in head.safetensors
 """
 
 from typing import Any
@@ -32,19 +32,19 @@ from electrify.storage.commit import read_json, sha256_of
 
 
 def squad(settings: Squad) -> dict[str, Any]:
-    """Fit, answer, score; what is done is not done again. Returns the result."""
+    """Fine-tune, answer and score, unless the result exists; return the result."""
     check_fit(settings.fit)
     check_least(settings, dev_limit=0)
     files = find_files(settings.data, settings.version)
-    problem = SquadProblem(settings, files, SPAN_HEADS[settings.head].rows)
+    problem = SquadProblem(settings, files, SPAN_HEADS[settings.head].batch_size)
     with LOADED:
         if not (settings.out / "manifest.json").exists():
-            _load(problem)  # what can be wrong with the input shows before the folder is begun
+            _load(problem)  # invalid input is refused before the folder is created
         with Build(settings.out, "squad", _identity(problem), HEADS_DRAWN, ["model"]) as build:
             if not build.finished:
                 build.save_settings(to_toml(settings, without=("out",)))
                 try:
-                    _make(build, problem)
+                    _train(build, problem)
                 except UserError:
                     build.withdraw()
                     raise
@@ -58,38 +58,38 @@ def _identity(problem: SquadProblem) -> dict[str, Any]:
     files, settings = problem.files, problem.settings
     hashes = {path.name: sha256_of(path) for path in (files.train, files.dev)}
     model = fingerprint(settings.model)
-    identity = {"settings": problem.chosen, "version": files.version, "model": model}
-    # the official head was always new
-    drawn = {"init_head": "new"} if settings.head == "simple" else {}
-    return {**identity, "data": hashes, **drawn}
+    identity = {"settings": problem.result_settings, "version": files.version, "model": model}
+    # The official head was always new.
+    init_head = {"init_head": "new"} if settings.head == "simple" else {}
+    return {**identity, "data": hashes, **init_head}
 
 
 def _load(problem: SquadProblem) -> None:
     _, splits = load_splits(problem, problem.settings.model)
     counts, dev = splits["train"].rows.counts, splits["dev"].rows
     print(
-        f"SQuAD {problem.files.version}: {counts['questions']:,} questions to learn from in "
-        f"{counts['windows']:,} windows; {counts['repaired']:,} answers were elsewhere, "
-        f"{counts['dropped']:,} nowhere; {len(dev.questions):,} questions to answer in "
-        f"{len(dev.windows):,} windows"
+        f"SQuAD {problem.files.version}: {counts['questions']:,} training questions in "
+        f"{counts['windows']:,} windows ({counts['repaired']:,} answers relocated, "
+        f"{counts['dropped']:,} not found and dropped); "
+        f"{len(dev.questions):,} development questions in {len(dev.windows):,} windows"
     )
 
 
-def _make(build: Build, problem: SquadProblem) -> None:
+def _train(build: Build, problem: SquadProblem) -> None:
     settings = problem.settings
     folder = build.staging / f"seed-{settings.seed}"
-    earlier = build.staging / "fit"  # the name that earlier versions gave it
+    earlier = build.staging / "fit"  # the name in earlier versions
     if earlier.is_dir() and not folder.exists():
         earlier.rename(folder)
         if not (folder / CHECKPOINTS).exists():
-            print("note: an earlier version of electrify trained this model: it is trained again")
-    with progress("learning") as update:
+            print("note: an earlier version of electrify trained this model; it is trained again")
+    with progress("fine-tuning") as update:
         on_progress = progressing(update, "step", 0, 1)
-        how = settings.model, settings.seed, folder, settings.fit, settings.device, on_progress
+        options = settings.model, settings.seed, folder, settings.fit, settings.device, on_progress
         try:
-            result = stored_result(problem, folder) or train_and_measure(problem, *how)
+            result = stored_result(problem, folder) or train_and_measure(problem, *options)
         except GuardError as error:
-            fix = "a lower --lr and another --out, or look at the data"
+            fix = "use a lower --lr and another --out, or check the data"
             raise GuardError(error.what, got=error.got, fix=fix) from error
     if result.degenerate:
         print(f"note: {result.degenerate}")
@@ -97,12 +97,12 @@ def _make(build: Build, problem: SquadProblem) -> None:
 
 
 def _table(result: dict[str, Any]) -> str:
-    """The scores for a terminal."""
+    """Return the scores as a table for the terminal."""
     scores, fitted = result["scores"], Fitted(**result["fit"])
     lines = [f"SQuAD {result['version']}, {result['head']} head, {scores['total']:,} questions"]
     lines += [f"  {name:<18} {scores[name]:8.2f}" for name in scores if "total" not in name]
     lines.append(
         f"  {fitted.steps:,} steps in {duration(fitted.seconds)}, "
-        f"{fitted.examples_per_second:.1f} windows/s, last loss {fitted.loss:.3f}"
+        f"{fitted.examples_per_second:.1f} windows/s, final loss {fitted.loss:.3f}"
     )
     return "\n".join(lines)

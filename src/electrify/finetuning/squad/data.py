@@ -1,4 +1,4 @@
-"""SQuAD's files, versions 1.1 and 2.0: which are in a folder, and the questions in them."""
+"""Find and read the files of SQuAD 1.1 and 2.0."""
 
 import json
 import lzma
@@ -16,14 +16,14 @@ _Value = TypeVar("_Value")
 
 
 class Gold(NamedTuple):
-    """An answer that a person gave: its text, and where in the context it begins."""
+    """An annotated answer: its text and its first character in the context."""
 
     text: str
     start: int
 
 
 class Question(NamedTuple):
-    """A question, the text to answer it from, and its answers: none where there is no answer."""
+    """A question, its context, and its answers, which are empty if it has none."""
 
     id: str
     text: str
@@ -32,40 +32,40 @@ class Question(NamedTuple):
 
     @property
     def impossible(self) -> bool:
-        """Whether the context does not answer it."""
+        """Return whether the context does not answer the question."""
         return not self.answers
 
 
-class Files(NamedTuple):
-    """The two files of a version."""
+class SquadFiles(NamedTuple):
+    """The training and development files of a version."""
 
     version: Version
     train: Path
     dev: Path
 
 
-def find_files(folder: Path, version: Version | Literal["auto"]) -> Files:
-    """The files `train-v1.1*.json`, `dev-v1.1*.json` or those of 2.0, plain or as .json.xz."""
+def find_files(folder: Path, version: Version | Literal["auto"]) -> SquadFiles:
+    """Find `train-v1.1*.json` and `dev-v1.1*.json`, or those of 2.0, as .json or .json.xz."""
     if not folder.is_dir():
         raise UserError(
-            f"no such folder: {folder}", got=f"{folder}", fix="give the folder of SQuAD's files"
+            f"no such folder: {folder}", got=f"{folder}", fix="use the folder with SQuAD's files"
         )
-    asked = VERSIONS if version == "auto" else (version,)
-    found = {v: [_file(folder, f"{split}-v{v}") for split in ("train", "dev")] for v in asked}
-    whole = [Files(v, *both) for v, both in found.items() if all(both)]  # type: ignore[arg-type]
-    if len(whole) > 1:
-        got = ", ".join(files.version for files in whole)
-        fix = f"choose one, such as --version {whole[-1].version}"
+    versions = VERSIONS if version == "auto" else (version,)
+    found = {v: [_file(folder, f"{split}-v{v}") for split in ("train", "dev")] for v in versions}
+    complete = [SquadFiles(v, *both) for v, both in found.items() if all(both)]  # type: ignore[arg-type]
+    if len(complete) > 1:
+        got = ", ".join(files.version for files in complete)
+        fix = f"choose one, such as --version {complete[-1].version}"
         raise UserError(f"{folder} has several versions of SQuAD", got=got, fix=fix)
-    if not whole:
-        there = sorted(p.name for p in folder.iterdir() if ".json" in p.name)
-        wanted = " or ".join(f"train-v{v}*.json and dev-v{v}*.json" for v in asked)
+    if not complete:
+        names = sorted(p.name for p in folder.iterdir() if ".json" in p.name)
+        expected = " or ".join(f"train-v{v}*.json and dev-v{v}*.json" for v in versions)
         raise UserError(
-            f"{folder} has not both a training and a development file",
-            got=", ".join(there[:5]) or "no .json and no .json.xz",
-            fix=f"put {wanted} there, or the same as .json.xz",
+            f"{folder} must contain both a training and a development file",
+            got=", ".join(names[:5]) or "no .json and no .json.xz",
+            fix=f"add {expected}, or the same as .json.xz",
         )
-    return whole[0]
+    return complete[0]
 
 
 def _file(folder: Path, stem: str) -> Path | None:
@@ -73,7 +73,7 @@ def _file(folder: Path, stem: str) -> Path | None:
         found = sorted(folder.glob(f"{stem}*{ending}"))
         if len(found) > 1:
             got = ", ".join(path.name for path in found[:5])
-            fix = "leave one of them there"
+            fix = "keep only one of them"
             raise UserError(f"{folder} has several files {stem}*{ending}", got=got, fix=fix)
         if found:
             return found[0]
@@ -81,15 +81,15 @@ def _file(folder: Path, stem: str) -> Path | None:
 
 
 def read_questions(path: Path, version: Version) -> list[Question]:
-    """All questions of a file, in its order."""
+    """Return all questions of a file, in order."""
     questions = list(_questions(path, _json(path), version))
     if not questions:
-        raise UserError(f"{path} has no questions", got='"data" is empty', fix="give SQuAD's file")
+        raise UserError(f"{path} has no questions", got='"data" is empty', fix="use SQuAD's file")
     seen: set[str] = set()
     for question in questions:
         if question.id in seen:
             raise UserError(
-                f"{path} has a question twice", got=f"id {question.id}", fix="give each its own id"
+                f"{path} has a duplicate question", got=f"id {question.id}", fix="use unique ids"
             )
         seen.add(question.id)
     return questions
@@ -100,113 +100,113 @@ def _json(path: Path) -> Any:
     try:
         with opened(path, "rt", encoding="utf-8") as file:
             return json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON", got=f"{error}", fix="get the file again") from error
-    except (lzma.LZMAError, EOFError) as error:
-        raise UserError(
-            f"{path} is no whole .xz file", got=f"{error}", fix="get it again"
-        ) from error
+    except (ValueError, RecursionError, lzma.LZMAError, EOFError) as error:
+        damaged = isinstance(error, lzma.LZMAError | EOFError)
+        what = f"{path} is not {'a complete .xz file' if damaged else 'valid JSON'}"
+        raise UserError(what, got=f"{error}", fix="download the file again") from error
 
 
 def _questions(path: Path, content: Any, version: Version) -> Iterator[Question]:
     for a, article in enumerate(_field(path, content, "data", list, "the file")):
         for p, paragraph in enumerate(_field(path, article, "paragraphs", list, f"data[{a}]")):
-            place = f"data[{a}].paragraphs[{p}]"
-            context = _field(path, paragraph, "context", str, place)
-            for q, entry in enumerate(_field(path, paragraph, "qas", list, place)):
-                yield _question(path, entry, context, version, f"{place}.qas[{q}]")
+            where = f"data[{a}].paragraphs[{p}]"
+            context = _field(path, paragraph, "context", str, where)
+            for q, entry in enumerate(_field(path, paragraph, "qas", list, where)):
+                yield _question(path, entry, context, version, f"{where}.qas[{q}]")
 
 
-def _question(path: Path, entry: Any, context: str, version: Version, place: str) -> Question:
-    number = _field(path, entry, "id", str, place)
-    text = _field(path, entry, "question", str, place)
+def _question(path: Path, entry: Any, context: str, version: Version, where: str) -> Question:
+    number = _field(path, entry, "id", str, where)
+    text = _field(path, entry, "question", str, where)
     answers = tuple(
         Gold(
-            _field(path, answer, "text", str, f"{place}.answers[{i}]"),
-            _field(path, answer, "answer_start", int, f"{place}.answers[{i}]"),
+            _field(path, answer, "text", str, f"{where}.answers[{i}]"),
+            _field(path, answer, "answer_start", int, f"{where}.answers[{i}]"),
         )
-        for i, answer in enumerate(_field(path, entry, "answers", list, place))
+        for i, answer in enumerate(_field(path, entry, "answers", list, where))
     )
     if entry.get("is_impossible", not answers):
         if version == "1.1":
             raise UserError(
-                f"{path}: a question without an answer, which version 1.1 has not",
-                got=f"{place}, id {number}",
-                fix="--version 2.0, with files of that name",
+                f"{path}: a question has no answer, which SQuAD 1.1 does not allow",
+                got=f"{where}, id {number}",
+                fix="use --version 2.0, with files of that version",
             )
         answers = ()
     elif not answers:
-        raise _wrong(path, f"{place}: no answers, but is_impossible is false")
+        raise _layout_error(path, f"{where}: no answers, but is_impossible is false")
     return Question(number, text, context, answers)
 
 
-def _field(path: Path, entry: Any, name: str, kind: type[_Value], place: str) -> _Value:
+def _field(path: Path, entry: Any, name: str, kind: type[_Value], where: str) -> _Value:
     if not isinstance(entry, dict) or name not in entry:
-        raise _wrong(path, f'{place} has no "{name}"')
+        raise _layout_error(path, f'{where} has no "{name}"')
     value = entry[name]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise _wrong(path, f'{place}: "{name}" is {type(value).__name__}, not {kind.__name__}')
+        got = f'{where}: "{name}" is {type(value).__name__}, not {kind.__name__}'
+        raise _layout_error(path, got)
     return value
 
 
-def _wrong(path: Path, got: str) -> UserError:
+def _layout_error(path: Path, got: str) -> UserError:
     return UserError(
-        f"{path} has not the layout of SQuAD",
+        f"{path} does not have the layout of SQuAD",
         got=got,
-        fix='it is {"data": [{"paragraphs": [{"context": …, "qas": [{"id", "question", "answers": '
+        fix='use {"data": [{"paragraphs": [{"context": …, "qas": [{"id", "question", "answers": '
         '[{"text", "answer_start"}]}]}]}]}',
     )
 
 
-def some_of(questions: list[Question], share: float) -> list[Question]:
-    """A share of the questions, always the same ones, in their order."""
+def sample_questions(questions: list[Question], share: float) -> list[Question]:
+    """Return a fixed random fraction of the questions, in order."""
     if not 0 < share <= 1:
-        raise UserError("--train-share is no share", got=f"{share}", fix="give 0.1, or 1 for all")
+        what = "--train-share must be greater than 0 and at most 1"
+        raise UserError(what, got=f"{share}", fix="use 0.1 for 10 % of the questions, or 1 for all")
     count = max(1, round(len(questions) * share))
     chosen = np.random.default_rng(0).permutation(len(questions))[:count]
     return [questions[number] for number in sorted(chosen)]
 
 
-class Placed(NamedTuple):
-    """Where in the context the first answer is, by characters, and whether the file said so."""
+class AnswerSpan(NamedTuple):
+    """The characters of the first answer in the context, and whether the file was wrong."""
 
     start: int
     end: int
     moved: bool
 
 
-def placed(question: Question) -> Placed | None:
-    """Where the answer to learn is; None if the context does not have its text.
+def locate_answer(question: Question) -> AnswerSpan | None:
+    """Return where the first answer is, or None if the context does not contain its text.
 
-    A place that holds another text, or that begins or ends inside a word although the text stands
-    elsewhere as words of its own, is wrong: the nearest right one is taken.
+    A position in the file is wrong if another text is there, or if it cuts a word although the text
+    occurs elsewhere as complete words. The nearest correct occurrence is then used.
     """
     text, start = question.answers[0]
     if not text.strip():
         return None
     context, length = question.context, len(text)
-    said_right = start >= 0 and context.startswith(text, start)
-    if said_right and _apart(context, start, start + length):
-        return Placed(start, start + length, False)
-    places = [i for i in range(len(context) - length + 1) if context.startswith(text, i)]
-    whole = [i for i in places if _apart(context, i, i + length)]
-    if not whole and said_right:
-        return Placed(start, start + length, False)
-    if not places:
+    matches = start >= 0 and context.startswith(text, start)
+    if matches and _on_word_boundaries(context, start, start + length):
+        return AnswerSpan(start, start + length, False)
+    occurrences = [i for i in range(len(context) - length + 1) if context.startswith(text, i)]
+    complete = [i for i in occurrences if _on_word_boundaries(context, i, i + length)]
+    if not complete and matches:
+        return AnswerSpan(start, start + length, False)
+    if not occurrences:
         return None
-    nearest = min(whole or places, key=lambda place: abs(place - start))
-    return Placed(nearest, nearest + length, True)
+    nearest = min(complete or occurrences, key=lambda i: abs(i - start))
+    return AnswerSpan(nearest, nearest + length, True)
 
 
-def _apart(context: str, start: int, end: int) -> bool:
-    """Whether characters start … end do not cut a word."""
-    return not (_joined(context, start) or _joined(context, end))
+def _on_word_boundaries(context: str, start: int, end: int) -> bool:
+    """Return whether a span does not cut a word."""
+    return not (_inside_word(context, start) or _inside_word(context, end))
 
 
-def _joined(context: str, place: int) -> bool:
-    return 0 < place < len(context) and all(map(_of_spaced_word, context[place - 1 : place + 1]))
+def _inside_word(context: str, index: int) -> bool:
+    return 0 < index < len(context) and all(map(_is_word_character, context[index - 1 : index + 1]))
 
 
-def _of_spaced_word(character: str) -> bool:
-    # scripts with cases write spaces between words; of others the neighbours say nothing
+def _is_word_character(character: str) -> bool:
+    # Scripts with letter case put spaces between words; in others, neighbours tell nothing.
     return character.isdigit() or character.lower() != character.upper()

@@ -1,14 +1,15 @@
-"""Exact match and F1 of answers, as the evaluation scripts of SQuAD 1.1 and 2.0 define them.
+"""Exact match and F1 of answers, as defined by the evaluation scripts of SQuAD 1.1 and 2.0.
 
 Answers are compared in lower case, without ASCII punctuation, articles and extra spaces; the best
-of several gold answers counts. The scripts differ on answers of which nothing is left: in 2.0 two
-such agree, and stand for "no answer"; in 1.1 they have F1 0 although they match.
+score over all gold answers counts. The scripts differ on answers that normalize to nothing: in 2.0
+two of them match and mean "no answer"; in 1.1 they have F1 0 although they match exactly.
 """
 
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from electrify.finetuning.squad.data import Question, Version
@@ -17,34 +18,34 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
 
-def normalised(text: str) -> str:
-    """An answer as it is compared.
+def normalize_answer(text: str) -> str:
+    """Return an answer in the form in which answers are compared.
 
-    >>> normalised("The  U.S. Army’s"), normalised("an A-B"), normalised("the")
+    >>> normalize_answer("The  U.S. Army’s"), normalize_answer("an A-B"), normalize_answer("the")
     ('us army’s', 'ab', '')
     """
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact(prediction: str, gold: str) -> float:
-    """1 if both are the same, else 0."""
-    return float(normalised(prediction) == normalised(gold))
+def exact_match(prediction: str, gold: str) -> float:
+    """Return 1 if both answers are the same after normalization, else 0."""
+    return float(normalize_answer(prediction) == normalize_answer(gold))
 
 
 def word_f1(prediction: str, gold: str, version: Version) -> float:
-    """The harmonic mean of precision and recall of the words, repeated ones included."""
-    said, wanted = normalised(prediction).split(), normalised(gold).split()
-    if version == "2.0" and not (said and wanted):
-        return float(said == wanted)
-    same = (Counter(said) & Counter(wanted)).total()
-    if not same:
+    """Return the F1 of the words, counting repetitions."""
+    predicted, expected = normalize_answer(prediction).split(), normalize_answer(gold).split()
+    if version == "2.0" and not (predicted and expected):
+        return float(predicted == expected)
+    common = (Counter(predicted) & Counter(expected)).total()
+    if not common:
         return 0.0
-    precision, recall = same / len(said), same / len(wanted)
+    precision, recall = common / len(predicted), common / len(expected)
     return 2 * precision * recall / (precision + recall)
 
 
-class Scores(NamedTuple):
-    """Of every question."""
+class QuestionScores(NamedTuple):
+    """The scores of every question."""
 
     exact: list[float]
     f1: list[float]
@@ -52,15 +53,15 @@ class Scores(NamedTuple):
 
 def question_scores(
     questions: Sequence[Question], answers: Mapping[str, str], version: Version
-) -> Scores:
-    """How well each question is answered."""
+) -> QuestionScores:
+    """Return the scores of each question."""
 
     def best(question: Question, measure: Callable[[str, str], float]) -> float:
         return max(measure(answers[question.id], gold) for gold in _golds(question, version))
 
-    return Scores(
-        [best(question, exact) for question in questions],
-        [best(question, lambda said, gold: word_f1(said, gold, version)) for question in questions],
+    return QuestionScores(
+        [best(question, exact_match) for question in questions],
+        [best(question, partial(word_f1, version=version)) for question in questions],
     )
 
 
@@ -68,21 +69,24 @@ def _golds(question: Question, version: Version) -> list[str]:
     golds = [gold.text for gold in question.answers]
     if version == "1.1":
         return golds
-    return [gold for gold in golds if normalised(gold)] or [""]
+    return [gold for gold in golds if normalize_answer(gold)] or [""]
 
 
-def with_threshold(
-    values: Sequence[float], questions: Sequence[Question], odds: Mapping[str, float], most: float
+def apply_threshold(
+    values: Sequence[float],
+    questions: Sequence[Question],
+    odds: Mapping[str, float],
+    threshold: float,
 ) -> list[float]:
-    """Scores where a question with odds above `most` is taken for one without an answer."""
+    """Return the scores if questions with odds above `threshold` are left unanswered."""
     return [
-        float(question.impossible) if odds[question.id] > most else value
+        float(question.impossible) if odds[question.id] > threshold else value
         for value, question in zip(values, questions, strict=True)
     ]
 
 
-class Best(NamedTuple):
-    """The best mean score over all thresholds, in per cent, and the threshold."""
+class BestThreshold(NamedTuple):
+    """The best mean score over all thresholds, in percent, and its threshold."""
 
     score: float
     threshold: float
@@ -93,10 +97,10 @@ def best_threshold(
     questions: Sequence[Question],
     answers: Mapping[str, str],
     odds: Mapping[str, float],
-) -> Best:
-    """The threshold that would have been best: from "none has an answer" up, one by one.
+) -> BestThreshold:
+    """Return the best threshold in hindsight, starting from one that answers no question.
 
-    Answers are the best ones that are not "no answer"; `values` are their scores.
+    `answers` are the best ones other than "no answer"; `values` are their scores.
     """
     running = highest = float(sum(question.impossible for question in questions))
     threshold = 0.0
@@ -105,7 +109,7 @@ def best_threshold(
         running += -float(bool(answers[question.id])) if question.impossible else value
         if running > highest:
             highest, threshold = running, odds[question.id]
-    return Best(100 * highest / len(questions), threshold)
+    return BestThreshold(100 * highest / len(questions), threshold)
 
 
 def evaluate_answers(
@@ -115,30 +119,31 @@ def evaluate_answers(
     odds: Mapping[str, float] | None = None,
     threshold: float = 0.0,
 ) -> dict[str, float]:
-    """All that the script of a version prints, by its names, in per cent.
+    """Return what the script of a version prints, under its names, in percent.
 
-    For 2.0, `answers` are the best ones that are not "no answer", which odds above the threshold
-    put in their place.
+    For 2.0, `answers` are the best ones other than "no answer"; those with odds above the threshold
+    are replaced by "no answer".
     """
     raw = question_scores(questions, answers, version)
     if odds is None:
         return _means(raw, "")
-    cut = Scores(*(with_threshold(values, questions, odds, threshold) for values in raw))
-    found = _means(cut, "")
+    final = QuestionScores(*(apply_threshold(values, questions, odds, threshold) for values in raw))
+    metrics = _means(final, "")
     for name, impossible in (("HasAns_", False), ("NoAns_", True)):
         rows = [i for i, q in enumerate(questions) if q.impossible == impossible]
         if rows:
-            found |= _means(Scores(*([values[i] for i in rows] for values in cut)), name)
+            part = QuestionScores(*([values[i] for i in rows] for values in final))
+            metrics |= _means(part, name)
     for name, values in zip(raw._fields, raw, strict=True):
         best = best_threshold(values, questions, answers, odds)
-        found |= {f"best_{name}": best.score, f"best_{name}_thresh": best.threshold}
-    return found
+        metrics |= {f"best_{name}": best.score, f"best_{name}_thresh": best.threshold}
+    return metrics
 
 
-def _means(values: Scores, prefix: str) -> dict[str, float]:
-    total = len(values.exact)
+def _means(scores: QuestionScores, prefix: str) -> dict[str, float]:
+    total = len(scores.exact)
     means = {
         f"{prefix}{name}": 100 * sum(column) / total
-        for name, column in zip(values._fields, values, strict=True)
+        for name, column in zip(scores._fields, scores, strict=True)
     }
     return {**means, f"{prefix}total": total}

@@ -1,4 +1,4 @@
-"""SQuAD as a problem of fine-tuning: windows to learn from, answers, n-best, scores."""
+"""SQuAD as a fine-tuning problem: training windows, answers, n-best lists, scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from electrify.config import to_dict
 from electrify.finetuning.encoder import Encoder
 from electrify.finetuning.experiment import TO_PUBLISH, TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.options import Squad
-from electrify.finetuning.squad.answers import Answered, decode, n_best
-from electrify.finetuning.squad.data import Files, Question, read_questions, some_of
+from electrify.finetuning.squad.answers import QuestionAnswers, decode, n_best
+from electrify.finetuning.squad.data import Question, SquadFiles, read_questions, sample_questions
 from electrify.finetuning.squad.heads import SPAN_HEADS, JointSpans, SimpleSpans, SpanHead
 from electrify.finetuning.squad.metrics import evaluate_answers
 from electrify.finetuning.squad.windows import Windows, build_windows
@@ -23,82 +23,84 @@ from electrify.training.state import model_tensors
 
 @dataclass(frozen=True)
 class SquadProblem(Problem):
-    """A version of SQuAD, and how it is learned."""
+    """A version of SQuAD and the settings to fine-tune on it."""
 
     name = "squad"
     settings: Squad
-    files: Files
+    files: SquadFiles
     answered_together: int
-    """As the head's beam has room for."""
+    """Windows per batch in prediction."""
 
     @property
-    def chosen(self) -> dict[str, Any]:
-        """The settings that decide the result."""
-        chosen = to_dict(self.settings)
+    def result_settings(self) -> dict[str, Any]:
+        """Return the settings that determine the result."""
+        settings = to_dict(self.settings)
         for name in ("model", "data", "out", "device", "version"):
-            del chosen[name]
-        return chosen
+            del settings[name]
+        return settings
 
     @property
     def span_head(self) -> SpanHead:
-        """How the head is made and read."""
+        """Return how the head is built and its scores are used."""
         return SPAN_HEADS[self.settings.head]
 
     @property
     def threshold(self) -> float:
-        """The odds above which no answer is given."""
-        given = self.settings.null_threshold
-        return self.span_head.threshold if given is None else given
+        """Return the odds above which no answer is given."""
+        threshold = self.settings.null_threshold
+        return self.span_head.threshold if threshold is None else threshold
 
     def read(self, split: str) -> list[Question]:
-        """Return the questions, as many as are asked for."""
+        """Return as many questions as the settings request."""
         if split == TRAIN:
             questions = read_questions(self.files.train, self.files.version)
-            return some_of(questions, self.settings.train_share)
+            return sample_questions(questions, self.settings.train_share)
         questions = read_questions(self.files.dev, self.files.version)
         return questions[: self.settings.dev_limit or None]
 
     def prepare(self, examples: list[Question], encoder: Encoder, learn: bool) -> Windows:
-        """Return windows of questions and contexts."""
+        """Return windows of questions and contexts as tokens."""
         length = min(self.settings.length, encoder.longest)
         return build_windows(encoder, examples, length, self.settings.stride, learn)
 
     def head(self, encoder: Encoder, seed: int) -> SimpleSpans | JointSpans:
-        """Return the encoder under the head that was asked for."""
+        """Return the encoder with the chosen head."""
         return self.span_head.build(encoder, seed)
 
-    def answers(self, rows: Windows, said: Outputs) -> list[Answered]:
+    def answers(self, rows: Windows, model_outputs: Outputs) -> list[QuestionAnswers]:
         """Return the answers of every question, the best first."""
-        return decode(rows, said)
+        return decode(rows, model_outputs)
 
-    def measure(self, examples: list[Question], answers: Sequence[Answered]) -> dict[str, float]:
-        """Return what the evaluation script of the version prints."""
+    def measure(
+        self, examples: list[Question], answers: Sequence[QuestionAnswers]
+    ) -> dict[str, float]:
+        """Return the metrics of the evaluation script of the version."""
         best = {q.id: a.prediction for q, a in zip(examples, answers, strict=True)}
         odds = self._odds(examples, answers)
         return evaluate_answers(examples, best, self.files.version, odds, self.threshold)
 
     def _odds(
-        self, questions: Sequence[Question], answered: Sequence[Answered]
+        self, questions: Sequence[Question], answers: Sequence[QuestionAnswers]
     ) -> dict[str, float] | None:
-        """How likely it is that there is no answer; 1.1 has none such."""
+        """Return the odds that each question has no answer; None for 1.1."""
         if self.files.version == "1.1":
             return None
-        pairs = zip(questions, answered, strict=True)
+        pairs = zip(questions, answers, strict=True)
         return {q.id: float(self.span_head.odds(a.null, a.answers[0].score)) for q, a in pairs}
 
     def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Write predictions, scores and the model."""
         files, settings = folder / TO_PUBLISH, self.settings
-        questions, answered = trained.splits["dev"].examples, trained.answers["dev"]
-        pairs = list(zip(questions, answered, strict=True))
-        odds = self._odds(questions, answered)
-        written: dict[str, Any] = {} if odds is None else {"null_odds": odds}
-        written["predictions"] = {
+        questions, answers = trained.splits["dev"].examples, trained.answers["dev"]
+        pairs = list(zip(questions, answers, strict=True))
+        odds = self._odds(questions, answers)
+        contents: dict[str, Any] = {} if odds is None else {"null_odds": odds}
+        contents["predictions"] = {
             q.id: "" if odds is not None and odds[q.id] > self.threshold else a.prediction
             for q, a in pairs
         }
-        written["nbest_predictions"] = {q.id: n_best(a) for q, a in pairs}
-        written["result"] = {
+        contents["nbest_predictions"] = {q.id: n_best(a) for q, a in pairs}
+        contents["result"] = {
             "version": self.files.version,
             "head": settings.head,
             "model": settings.model,
@@ -107,15 +109,15 @@ class SquadProblem(Problem):
             "train": trained.splits[TRAIN].rows.counts,
             "dev": {"questions": len(pairs), "windows": len(trained.splits["dev"].rows.windows)},
             "fit": trained.fitted._asdict(),
-            "settings": self.chosen,
+            "settings": self.result_settings,
         }
         _export(trained.model, trained.encoder, files / "model")
-        for name, content in written.items():
+        for name, content in contents.items():
             write_json(files / f"{name}.json", content)
 
 
 def _export(model: Any, encoder: Encoder, folder: Path) -> None:
-    """Write a model that transformers loads; of the official head, its body, and the head apart."""
+    """Save the model in a transformers folder; the official head is saved beside its backbone."""
     simple = isinstance(model, SimpleSpans)
     network = (model.network if simple else model.body).cpu()
     network.save_pretrained(folder, state_dict=own_tensors(network))
