@@ -34,7 +34,8 @@ def drawn(run: RunRecord, metric: str, key: str) -> Html | None:
         f"{shown.curve} over steps.",
         describe("Training", train, shown.form),
         describe("Validation", validation, shown.form),
-        *(f"For comparison: {mark.label}." for mark in (*levels, *points)),
+        *(f"For comparison: {level.label}." for level in levels),
+        *(f"For comparison: {point.label}." for point in points),
         *(f"From {band.low:.2f} to {band.high:.2f}: {band.label}." for band in bands),
     ]
     return figure(text(shown.curve), svg, " ".join(filter(None, sentences)), keys)

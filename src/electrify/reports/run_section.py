@@ -14,6 +14,7 @@ from electrify.reports.page import (
     code,
     details,
     grid,
+    joined,
     name,
     pairs,
     paragraph,
@@ -113,8 +114,9 @@ def _curves(run: RunRecord, key: str) -> list[Html]:
         parts.append(
             paragraph(text(f"Validation at step {step:,}: {', '.join(headline)}. {reading}"))
         )
-        comparisons = " ".join(run.objective.details(run.sizes, step, numbers))
-        parts += [paragraph(text(comparisons), "soft")] if comparisons else []
+        if comparisons := run.objective.details(run.sizes, step, numbers):
+            items = joined(f"<li>{text(comparison)}</li>" for comparison in comparisons)
+            parts.append(Html(f'<ul class="soft">\n{items}\n</ul>'))
     return [*parts, _metrics_table(run)]
 
 
