@@ -227,21 +227,15 @@ def official(name: str) -> Recipe:
 def _differences(recipe: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     """Return our value and the official one for every setting that differs."""
     ours, theirs = _settings(recipe), _settings(other)
+    skipped = [f"{name}." for name in OBJECTIVES[recipe.objective.kind].unused]
     if recipe.discriminator.init_from or recipe.discriminator.architecture != "electra":
-        ours, theirs = (  # sizes of another architecture are not comparable
-            {
-                name: v
-                for name, v in settings.items()
-                if not name.startswith("discriminator.config.")
-            }
-            for settings in (ours, theirs)
-        )
-    if unused := OBJECTIVES[recipe.objective.kind].unused:
-        prefixes = tuple(f"{name}." for name in unused)
-        ours = {name: v for name, v in ours.items() if not f"{name}.".startswith(prefixes)}
-        theirs = {name: value for name, value in theirs.items() if name in ours}
+        skipped.append("discriminator.config.")  # sizes of other architectures are not comparable
     pairs = {name: (ours.get(name), theirs.get(name)) for name in ours | theirs}
-    return {name: (a, b) for name, (a, b) in pairs.items() if a != b and name not in NOT_COMPARED}
+    return {
+        name: (a, b)
+        for name, (a, b) in pairs.items()
+        if a != b and name not in NOT_COMPARED and not f"{name}.".startswith(tuple(skipped))
+    }
 
 
 def _settings(recipe: Recipe) -> dict[str, Any]:

@@ -1,16 +1,15 @@
 """The report section that compares runs."""
 
-import math
 from collections.abc import Sequence
 
 from electrify.config import to_dict
 from electrify.objectives.objective import Metric
 from electrify.reports import plots
-from electrify.reports.curves import MOST_DOTS, describe
+from electrify.reports.curves import describe, splits_drawn
 from electrify.reports.page import Html, Key, Section, figure, grid, name, paragraph, table, text
-from electrify.reports.plots import DASHES, SERIES, Line, short
+from electrify.reports.plots import DASHES, SERIES, Line
 from electrify.reports.run import TRAIN_SPLIT, VALIDATION_SPLIT, RunRecord
-from electrify.reports.run_section import number
+from electrify.reports.run_section import number, short_number
 from electrify.storage.commit import flat
 from electrify.training.folder import FREE
 
@@ -31,9 +30,9 @@ def _headlines(runs: Sequence[RunRecord]) -> Html:
             [
                 name(run.name),
                 text(run.recipe.discriminator.architecture),
-                text("–" if run.parameters is None else short(run.parameters)),
+                short_number(run.parameters),
                 text(f"{run.step:,} of {run.steps:,}"),
-                text("–" if math.isnan(run.tokens_seen) else short(run.tokens_seen)),
+                short_number(run.tokens_seen),
                 *(number(latest.get(n), metric.form) for n, metric in metrics.items()),
                 number(run.median_speed, ",.0f"),
             ]
@@ -52,16 +51,13 @@ def _metrics(runs: Sequence[RunRecord]) -> dict[str, Metric]:
 
 def _overlaid(runs: Sequence[RunRecord], metric: str, shown: Metric) -> Html | None:
     """Draw one metric of all runs: training as thin lines, validation as thick ones."""
-    lines, keys, sentences = [], [], [f"{shown.curve} over steps."]
+    lines, keys, sentences = list[Line](), [], [f"{shown.curve} over steps."]
     for series, run in enumerate(runs):
         train, validation = (run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT))
-        if not train.steps and not validation.steps:
+        dashes = DASHES[series % len(DASHES)]
+        if not (drawn := splits_drawn(train, validation, (series, series), dashes)):
             continue
-        dashes, dots = DASHES[series % len(DASHES)], len(validation.steps) <= MOST_DOTS
-        lines += [
-            Line(train.steps, train.values, series, dashes, faint=bool(validation.steps)),
-            Line(validation.steps, validation.values, series, dashes, dots=dots),
-        ]
+        lines += drawn
         keys.append(Key(name(run.name), series % SERIES, dashes))
         sentences += [
             describe(f"{run.name}, training", train, shown.form),

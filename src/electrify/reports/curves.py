@@ -16,18 +16,13 @@ def drawn(run: RunRecord, metric: str, key: str) -> Html | None:
     """Draw a metric on the training and validation sets; None if it was never measured."""
     shown = run.objective.shown[metric]
     train, validation = (run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT))
-    faint = bool(validation.steps)
-    lines = [
-        Line(train.steps, train.values, 0, faint=faint),
-        Line(validation.steps, validation.values, 1, dots=len(validation.steps) <= MOST_DOTS),
-    ]
-    lines = [line for line in lines if line.steps]
+    lines = splits_drawn(train, validation, (0, 1))
     if not lines:
         return None
     levels = [Level(*level) for level in shown.levels(run.sizes, run.latest)]
     bands, points = [Band(*band) for band in shown.bands(run.sizes)], _points(run, metric)
     svg = plots.curves(f"{key}-{metric}", lines, levels, bands, points)
-    keys = [Key(text("training"), 0, faint=faint)] if train.steps else []
+    keys = [Key(text("training"), 0, faint=bool(validation.steps))] if train.steps else []
     keys += [Key(text("validation"), 1)] if validation.steps else []
     keys += [Key(text(point.label), 0, diamond=True) for point in points]
     sentences = [
@@ -39,6 +34,18 @@ def drawn(run: RunRecord, metric: str, key: str) -> Html | None:
         *(f"From {band.low:.2f} to {band.high:.2f}: {band.label}." for band in bands),
     ]
     return figure(text(shown.curve), svg, " ".join(filter(None, sentences)), keys)
+
+
+def splits_drawn(
+    train: Series, validation: Series, series: tuple[int, int], dashes: tuple[float, ...] = ()
+) -> list[Line]:
+    """Return the lines of a metric: validation stands out, training is faint beside it."""
+    dots = len(validation.steps) <= MOST_DOTS
+    lines = [
+        Line(train.steps, train.values, series[0], dashes, faint=bool(validation.steps)),
+        Line(validation.steps, validation.values, series[1], dashes, dots=dots),
+    ]
+    return [line for line in lines if line.steps]
 
 
 def _points(run: RunRecord, metric: str) -> list[Point]:

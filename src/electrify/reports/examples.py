@@ -2,7 +2,6 @@
 
 # B batch, L length, N slots per row
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,12 +49,8 @@ def validation_batches(run: Path, loaded: Trained) -> Task:
     return validation.task
 
 
-def examples(loaded: Trained, task: Task, numbers: Sequence[int]) -> list[CorruptedExample]:
-    """Return validation examples with the same masks and samples as in every evaluation."""
-    return [_example(loaded, task, number) for number in numbers]
-
-
-def _example(loaded: Trained, task: Task, number: int) -> CorruptedExample:
+def corrupted_example(loaded: Trained, task: Task, number: int) -> CorruptedExample:
+    """Return a validation example with the same masks and samples as in every evaluation."""
     step, row = divmod(number, task.batch_size)
     inputs = task.tensors(task.batches[step].rows(row, row + 1))
     networks = loaded.objective.networks

@@ -16,7 +16,6 @@ from electrify.finetuning.table import Cell, Table
 from electrify.reports import plots
 from electrify.reports.page import (
     Html,
-    Key,
     Section,
     code,
     figure,
@@ -24,6 +23,7 @@ from electrify.reports.page import (
     name,
     pairs,
     paragraph,
+    series_keys,
     table,
     text,
 )
@@ -129,14 +129,18 @@ def _dots(folders: Sequence[GlueFolder]) -> Html:
             values = ", ".join(f"{value:.1f}" for value in row.values) or "no score"
             sentences.append(f"{row.label}, {folder.name}: {values}.")
     svg = plots.dots("glue-dots", rows, "score on the development set, percent")
-    keys = [Key(name(f.name), series % plots.SERIES) for series, f in enumerate(folders)]
-    ticks = " or ".join(dict.fromkeys(folder.aggregate for folder in folders))
     counts = [(summarise(f.results, task).n, f.aggregate) for f in folders for task in tasks]
-    kinds = dict.fromkeys(bounds_are(n, how) for n, how in sorted(counts) if n > 1)
-    bar = f", bar: {' or '.join(kinds)}" if kinds else ""
-    title = text(f"One dot per seed, hollow if it is degenerate; tick: {ticks}{bar}")
+    title = f"One dot per seed, hollow if it is degenerate; {interval_legend(counts)}"
     description = f"Scores of every seed in percent. {' '.join(sentences)}"
-    return figure(title, svg, description, keys if len(folders) > 1 else [], "wide")
+    keys = series_keys([f.name for f in folders]) if len(folders) > 1 else []
+    return figure(text(title), svg, description, keys, "wide")
+
+
+def interval_legend(counts: Sequence[tuple[int, Aggregate]]) -> str:
+    """Describe the tick and the bar of a row, given the number of seeds and their aggregate."""
+    ticks = " or ".join(dict.fromkeys(how for _, how in counts))
+    kinds = dict.fromkeys(bounds_are(n, how) for n, how in sorted(counts) if n > 1)
+    return f"tick: {ticks}" + (f", bar: {' or '.join(kinds)}" if kinds else "")
 
 
 def _row(task: str, folder: GlueFolder, series: int) -> Dots:

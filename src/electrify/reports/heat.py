@@ -21,7 +21,7 @@ from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Masking, choose_slots, mask_tokens
 from electrify.errors import UserError
 from electrify.objectives.rtd import corrupt
-from electrify.reports.examples import CorruptedExample, examples, validation_batches
+from electrify.reports.examples import CorruptedExample, corrupted_example, validation_batches
 from electrify.reports.pair import LoadedPair, replaced_probs, sampled
 from electrify.reports.spelling import TokenText, encodable, on_one_line, speller
 from electrify.reports.threshold import ONE_HALF, Threshold, of_run
@@ -200,7 +200,7 @@ def examples_of_run(run: Path, count: int) -> tuple[list[list[Token]], Threshold
     numbers = range(min(count, len(task.batches.examples)))
     spell = speller(loaded.tokenizer)
     threshold = of_run(run, loaded.step)
-    found = examples(loaded, task, numbers)
+    found = [corrupted_example(loaded, task, number) for number in numbers]
     return [example_tokens(example, spell, threshold) for example in found], threshold
 
 

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import NamedTuple, NewType
 
 from electrify import __version__
+from electrify.reports.plots import SERIES
 
 Html = NewType("Html", str)
 EMPTY_CELL = Html("–")
@@ -148,6 +149,11 @@ def _key(key: Key) -> str:
         '<span class="key"><svg viewBox="0 0 22 8" width="22" height="8" aria-hidden="true">'
         f"{diamond if key.diamond else line}</svg> {key.label}</span>"
     )
+
+
+def series_keys(names: Sequence[str]) -> list[Key]:
+    """Return a legend entry per name, each in the colour of its series."""
+    return [Key(name(label), series % SERIES) for series, label in enumerate(names)]
 
 
 def grid(figures: Iterable[Html]) -> Html:

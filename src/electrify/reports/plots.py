@@ -18,19 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SERIES = 6
 COLOURS = {
-    "ink": "#c00001",
-    "grid": "#c00002",
-    "band": "#c00003",
-    "series-1": "#c00011",
-    "series-2": "#c00012",
-    "series-3": "#c00013",
-    "series-4": "#c00014",
-    "series-5": "#c00015",
-    "series-6": "#c00016",
+    **{"ink": "#c00001", "grid": "#c00002", "band": "#c00003"},
+    **{f"series-{number}": f"#c0001{number}" for number in range(1, SERIES + 1)},
 }
 """Placeholder colours by the name of the stylesheet variable."""
-SERIES = 6
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
 """Dash patterns, so that lines can be told apart without colours."""
 

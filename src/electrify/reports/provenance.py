@@ -28,14 +28,7 @@ def sources_table(sources: Sequence[Source]) -> Html:
     rows = [[text(s.name), text(f"{s.size:,}"), code(s.sha256)] for s in sources]
     columns = [text("file"), text("bytes"), text("SHA-256")]
     caption = f"Source files of these numbers: {len(sources)}"
-    hint = paragraph(
-        joined(
-            [
-                text("To check a file that has grown since, hash only its first bytes: "),
-                code("head -c BYTES FILE | sha256sum"),
-            ],
-            "",
-        ),
-        "soft",
-    )
-    return details(text(caption), joined([table(caption, columns, rows, left=(0, 2)), hint]))
+    check = code("head -c BYTES FILE | sha256sum")
+    hint = Html(f"To check a file that has grown since, hash only its first bytes: {check}")
+    listed = [table(caption, columns, rows, left=(0, 2)), paragraph(hint, "soft")]
+    return details(text(caption), joined(listed))

@@ -8,7 +8,7 @@ from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.reports.comparison import comparison_section
 from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
-from electrify.reports.heat import Token, counts, examples_of_run, heat_html
+from electrify.reports.heat import Token, counts_text, examples_of_run, heat_html
 from electrify.reports.options import Report
 from electrify.reports.page import Html, Section, asset, document, joined, name, paragraph, text
 from electrify.reports.run import RunRecord, read_run
@@ -133,11 +133,5 @@ HOW_TO_READ = (
 
 
 def _heat(tokens: Sequence[Token]) -> Html:
-    number = counts(tokens)
-    line = (
-        f"{number['tokens']:,} tokens, {number['caught'] + number['missed']:,} of them replaced: "
-        f"{number['caught']:,} caught, {number['missed']:,} missed; false alarms: "
-        f"{number['false-alarm']:,}"
-    )
-    caption = paragraph(text(line), "soft")
+    caption = paragraph(text(counts_text(tokens)), "soft")
     return Html(f'<div class="example">\n{caption}\n{heat_html(tokens)}\n</div>')

@@ -46,6 +46,11 @@ def number(value: float | None, form: str) -> Html:
     return EMPTY_CELL if value is None or math.isnan(value) else text(f"{value:{form}}")
 
 
+def short_number(value: float | None) -> Html:
+    """Return a number such as 1.5M, or a dash if it is missing or NaN."""
+    return EMPTY_CELL if value is None or math.isnan(value) else text(short(value))
+
+
 def capitalised(label: str) -> str:
     """Return a label with a capital first letter, the others unchanged.
 
@@ -78,11 +83,11 @@ def headline(run: RunRecord) -> Html:
         Tile("Architecture", text(encoder.architecture), text(sizes if has_generator else "")),
         Tile(
             "Parameters",
-            EMPTY_CELL if run.parameters is None else text(short(run.parameters)),
+            short_number(run.parameters),
             text("no checkpoint yet" if run.parameters is None else f"{run.parameters:,} in total"),
         ),
         Tile("Steps", text(f"{run.step:,}"), text(f"of {run.steps:,} ({percent:.0f} %)")),
-        Tile("Tokens seen", _tokens(run), text("without padding")),
+        Tile("Tokens seen", short_number(run.tokens_seen), text("without padding")),
         *(
             Tile(capitalised(metric.label), number(latest.get(name), metric.form), when)
             for name, metric in run.objective.shown.items()
@@ -91,10 +96,6 @@ def headline(run: RunRecord) -> Html:
     ]
     speed = text("median, on the machine below")
     return tiles([*rows, Tile("Tokens per second", number(run.median_speed, ",.0f"), speed)])
-
-
-def _tokens(run: RunRecord) -> Html:
-    return EMPTY_CELL if math.isnan(run.tokens_seen) else text(short(run.tokens_seen))
 
 
 def _curves(run: RunRecord, key: str) -> list[Html]:
@@ -109,10 +110,10 @@ def _curves(run: RunRecord, key: str) -> list[Html]:
     parts = [grid(figures)]
     if (latest := run.last(VALIDATION_SPLIT)) and not latest.keys().isdisjoint(run.objective.shown):
         numbers = {n: math.nan if v is None else v for n, v in latest.items() if n != "split"}
-        headline, step = run.objective.headline(run.sizes, numbers), latest["step"]
+        metrics, step = run.objective.headline(run.sizes, numbers), latest["step"]
         reading = run.objective.reading(run.sizes, step, numbers)
         parts.append(
-            paragraph(text(f"Validation at step {step:,}: {', '.join(headline)}. {reading}"))
+            paragraph(text(f"Validation at step {step:,}: {', '.join(metrics)}. {reading}"))
         )
         if comparisons := run.objective.details(run.sizes, step, numbers):
             items = joined(f"<li>{text(comparison)}</li>" for comparison in comparisons)

@@ -32,7 +32,7 @@ def show(settings: Show) -> None:
 
 def _show_run(settings: Show) -> None:
     check_least(settings, count=1)
-    from electrify.reports.examples import examples, validation_batches
+    from electrify.reports.examples import corrupted_example, validation_batches
     from electrify.reports.spelling import speller
     from electrify.reports.threshold import of_run
     from electrify.training.trained import load_trained
@@ -43,7 +43,8 @@ def _show_run(settings: Show) -> None:
     spell, threshold = speller(loaded.tokenizer), of_run(settings.folder, loaded.step)
     console = Console(soft_wrap=True, highlight=False)
     console.print(Text(f"{settings.folder}: step {loaded.step:,}, validation examples\n", "dim"))
-    for example in examples(loaded, task, numbers):
+    for number in numbers:
+        example = corrupted_example(loaded, task, number)
         for line in lines(example, spell, threshold, settings.ids):
             console.print(line)
         console.print()

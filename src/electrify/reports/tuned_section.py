@@ -6,9 +6,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electrify.finetuning.stats import bounds, bounds_are
+from electrify.finetuning.stats import bounds
 from electrify.reports import plots
-from electrify.reports.page import Html, Key, Section, figure, name, paragraph, table, text
+from electrify.reports.glue_section import interval_legend
+from electrify.reports.page import (
+    Html,
+    Section,
+    figure,
+    name,
+    paragraph,
+    series_keys,
+    table,
+    text,
+)
 from electrify.reports.plots import Dots, in_percent
 from electrify.reports.provenance import Source, read_source, sources_table
 from electrify.storage.commit import TABLE, TEXT, checked_json, damaged, read_json
@@ -116,13 +126,11 @@ def _dots(models: Sequence[Tuned]) -> Html:
         for series, tuned in enumerate(models)
     ]
     svg = plots.dots("tuned-dots", rows, "score on the development file, percent")
-    keys = [Key(name(tuned.name), series % plots.SERIES) for series, tuned in enumerate(models)]
     scores = " ".join(
         f"{tuned.name}, {tuned.metric}: {', '.join(f'{score:.3f}' for score in tuned.scores)}."
         for tuned in models
     )
-    counts = sorted(len(tuned.scores) for tuned in models)
-    kinds = dict.fromkeys(bounds_are(count) for count in counts if count > 1)
-    bar = f", bar: {' or '.join(kinds)}" if kinds else ""
-    title = text(f"One dot per seed; tick: mean{bar}")
+    legend = interval_legend([(len(tuned.scores), "mean") for tuned in models])
+    keys = series_keys([tuned.name for tuned in models])
+    title = text(f"One dot per seed; {legend}")
     return figure(title, svg, f"Scores of every seed. {scores}", keys, "wide")
