@@ -1,4 +1,4 @@
-"""The model card names every difference from the official recipe that a recipe makes."""
+"""The model card lists every difference between a recipe and the official one."""
 
 from dataclasses import fields, replace
 
@@ -19,7 +19,7 @@ FIELDS = {
     for part in fields(Recipe)
     for one in fields(getattr(Recipe(), part.name))
 }
-CONFIGS = {"discriminator.config", "generator.config"}  # whose fields are named one by one
+CONFIGS = {"discriminator.config", "generator.config"}  # their fields are listed one by one
 OTHER = {
     **dict.fromkeys(("discriminator.init_from", "generator.init_from"), "someone/model"),
     **dict.fromkeys(("discriminator.architecture", "generator.architecture"), "bert"),
@@ -55,7 +55,7 @@ def other(name: str, recipe: Recipe) -> object:
     return value // 2 if isinstance(value, int) else value / 2
 
 
-def test_every_field_has_words_or_a_reason_for_none():
+def test_every_field_has_a_description_or_is_not_compared():
     assert DIFFERENCE_TEXTS.keys() | NOT_COMPARED | CONFIGS == FIELDS
 
 
@@ -73,13 +73,13 @@ def test_every_difference_is_named(name):
     assert "{" not in line
 
 
-def test_no_clipping_is_called_so():
+def test_no_clipping_has_its_own_description():
     (line,) = recipe_differences(changed(card.official("electra-small"), "optimizer.clip", 0.0))
     assert line == "gradients are not clipped (officially to a norm of 1)"
 
 
-def test_a_field_without_words_is_named_with_both_values(monkeypatch):
-    """As one that is added to the recipe later."""
+def test_a_field_without_a_description_is_listed_with_both_values(monkeypatch):
+    """Such as a field that is added to the recipe later."""
     monkeypatch.delitem(DIFFERENCE_TEXTS, "objective.temperature")
     recipe = changed(card.official("electra-small"), "objective.temperature", 0.5)
     assert recipe_differences(recipe) == ["objective.temperature = 0.5 (officially 1.0)"]
@@ -103,7 +103,7 @@ def test_every_shipped_recipe_has_a_list(name):
 
 
 def test_precision_and_recall_name_their_threshold():
-    """Examples are flagged at another one."""
+    """Examples are flagged at a different threshold."""
     for name in ("precision", "recall"):
         look = ReplacedTokenDetection.shown[name]
         assert "at 0.5" in look.label

@@ -1,6 +1,6 @@
-"""Twenty steps of the official code, through our own pair, losses, optimizer and schedule.
+"""Twenty steps of the official code, reproduced by our pair, losses, optimizer and schedule.
 
-The tolerances are those that see every slip in the table of SLIPS, which is tested too.
+The tolerances are tight enough to detect every mistake in SLIPS, which is tested too.
 """
 
 import json
@@ -76,7 +76,7 @@ class Fixture:
 
 
 class WithNoise(nn.Module):
-    """A model whose samples are those of the official run."""
+    """A model that draws the samples of the official run."""
 
     def __init__(self, model: nn.Module, losses: Callable[..., Any]) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def trajectory(
     groups: Callable[[list[dict]], list[dict]] = lambda groups: groups,
     losses: Callable[..., Any] | None = None,
 ) -> dict[str, float]:
-    """Run all steps; returns the largest gap of each kind."""
+    """Run all steps and return the largest gap of each kind."""
     config, arrays, model = fixture.config, fixture.arrays, fixture.model
     made = groups(parameter_groups(model, config["learning_rate"], config["weight_decay_rate"]))
     adam = optimizer(made, lr=config["learning_rate"])
@@ -172,7 +172,7 @@ def per_sequence_mean(inputs, totals, model, noise_MV):
 
 
 class EpsilonInside(ElectraAdam):
-    """As some write Adam."""
+    """A common variant of Adam."""
 
     def _update(self, params, group):
         for param, mean, square in zip(params, *self._moments(params, group), strict=True):
@@ -184,7 +184,7 @@ def everything_decays(groups):
     return [{**group, "weight_decay": 0.01} for group in groups]
 
 
-def tables_do_not_decay(groups):
+def embeddings_do_not_decay(groups):
     split = []
     for group in groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
@@ -201,11 +201,11 @@ SLIPS = {
     "[PAD] row frozen": {"break": frozen_padding},
     "tanh GELU": {"fields": {"hidden_act": "gelu_pytorch_tanh"}},
     "LayerNorm ε 1e-5": {"fields": {"layer_norm_eps": 1e-5}},
-    "only the word table shared": {"sharing": Sharing("words")},
+    "only the word embeddings shared": {"sharing": Sharing("words")},
     "nothing shared": {"sharing": Sharing("none")},
-    "output table untied": {"break": untied_output},
+    "output embeddings untied": {"break": untied_output},
     "decay on everything": {"groups": everything_decays},
-    "tables not decayed": {"groups": tables_do_not_decay},
+    "embeddings not decayed": {"groups": embeddings_do_not_decay},
     "rate of the next step": {"rate": lambda k, n, w: factor("electra", k + 1, n, w)},
     "warm-up, then linear decay": {"rate": partial(factor, "linear")},
     "no clipping": {"clip": 0.0},
@@ -217,7 +217,7 @@ SLIPS = {
 
 @pytest.mark.parametrize("slip", SLIPS)
 def test_each_slip_is_seen(slip):
-    """A check of the check: what the peers get wrong fails the test above."""
+    """A check of the check: mistakes of other implementations fail the test above."""
     options = dict(SLIPS[slip])
     fixture = Fixture("c", options.pop("sharing", None), **options.pop("fields", {}))
     options.pop("break", lambda fixture: None)(fixture)

@@ -28,12 +28,12 @@ REPEATS = dict(np.load(FOLDER / "scatter_repeats.npz"))
 
 
 def probs(logits: torch.Tensor) -> torch.Tensor:
-    """As `predict_slots` gives them: in float32, whatever the logits are in."""
+    """Return probabilities as `predict_slots` does: in float32, whatever the dtype of the logits."""
     return torch.softmax(logits.float(), dim=-1)
 
 
 def fits_softmax(sampled: torch.Tensor, logits: torch.Tensor) -> bool:
-    """Whether tokens could have been drawn by these probabilities; rare tokens count as one."""
+    """Return whether the tokens fit the softmax of the logits; rare tokens are pooled."""
     observed = np.bincount(sampled.numpy(), minlength=len(logits))
     expected = torch.softmax(logits.double(), -1).numpy() * len(sampled)
     many = expected > 5
@@ -46,7 +46,7 @@ def fits_softmax(sampled: torch.Tensor, logits: torch.Tensor) -> bool:
 @pytest.mark.parametrize("vocabulary", [5, 256, 700])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_inverse_cdf_has_the_distribution_of_the_softmax(vocabulary, dtype):
-    """Of the logits as they are: 16 bits of a logit are not 16 bits of a probability."""
+    """The logits may have 16 bits; the probabilities must not."""
     draw = torch.Generator().manual_seed(0)
     logits = (2 * torch.randn(vocabulary, generator=draw)).to(dtype)
     uniforms = torch.rand(100_000, generator=draw)
@@ -86,15 +86,15 @@ def test_cross_entropy_and_its_gradient_are_those_of_torch():
     torch.manual_seed(0)
     logits = (5 * torch.randn(40, 300)).requires_grad_()
     original, shares = torch.randint(0, 300, (40,)), torch.rand(40)
-    loss, said = CrossEntropy.apply(logits, original, shares)
-    torch.testing.assert_close(said, probs(logits).detach())
+    loss, predicted = CrossEntropy.apply(logits, original, shares)
+    torch.testing.assert_close(predicted, probs(logits).detach())
     expected = (nn.functional.cross_entropy(logits, original, reduction="none") * shares).sum()
     torch.testing.assert_close(loss, expected)
     [gradient] = torch.autograd.grad(3 * loss, logits)
     torch.testing.assert_close(gradient, torch.autograd.grad(3 * expected, logits)[0])
 
 
-def test_cross_entropy_lets_go_of_its_table():
+def test_cross_entropy_frees_its_matrix():
     logits = torch.randn(4, 9, requires_grad=True)
     loss, _ = CrossEntropy.apply(logits, torch.zeros(4, dtype=torch.long), torch.ones(4))
     loss.backward(retain_graph=True)
@@ -134,7 +134,7 @@ BAD_PROBS = {
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 1e-320])
 @pytest.mark.parametrize("disallow_correct", [False, True])
 def test_whatever_the_probs_the_sample_is_in_the_vocabulary(kind, temperature, disallow_correct):
-    """An index outside of it kills the process on a GPU, before the guard has seen the loss."""
+    """An index outside of it crashes the process on a GPU, before the guard has seen the loss."""
     uniforms, original = torch.tensor([0.0, 1e-12, 0.5, 1.0]), torch.tensor([0, 17, 150, 299])
     given = sampling.adjusted(BAD_PROBS[kind], temperature, original, disallow_correct)
     for sampled in (
@@ -146,7 +146,7 @@ def test_whatever_the_probs_the_sample_is_in_the_vocabulary(kind, temperature, d
         assert sampled.max() < 300
 
 
-def test_a_token_without_chance_is_never_drawn():
+def test_a_token_of_probability_zero_is_never_drawn():
     edges = torch.tensor([0.0, 1e-38, 0.5, 1.0])
     for alone in (0, 255, 256, 299):
         one = torch.zeros(4, 300).index_fill(1, torch.tensor(alone), 1e-45)
@@ -157,7 +157,7 @@ def test_a_token_without_chance_is_never_drawn():
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 3.0, 1e-320])
 @pytest.mark.parametrize("certain", [10.0, 90.0, 1e4])
 def test_the_original_is_never_drawn_where_it_is_not_allowed(vocabulary, temperature, certain):
-    """However certain of it the generator is: from 104 on, all other probabilities are 0 in float32."""
+    """From a logit of 104 on, all other probabilities are 0 in float32."""
     draw = torch.Generator().manual_seed(0)
     original = torch.randint(0, vocabulary, (500,), generator=draw)
     logits = torch.randn(500, vocabulary, generator=draw)
@@ -180,7 +180,7 @@ def test_disallow_correct_gives_the_others_the_official_probs():
         torch.testing.assert_close(ours, torch.softmax(official / temperature, -1))
 
 
-def test_a_model_that_is_not_a_number_gives_a_loss_that_is_none():
+def test_a_model_of_nan_weights_gives_a_nan_loss():
     pair = build_pair(tiny_recipe("electra", width=0.5), VOCABULARY)
     model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
     with torch.no_grad():
@@ -229,20 +229,20 @@ slots = st.lists(st.tuples(st.integers(1, 11), token_ids), max_size=6, unique_by
 @settings(max_examples=200)
 @given(st.lists(token_ids, min_size=12, max_size=12), slots, st.integers(0, 3))
 def test_labels_say_where_the_tokens_differ(ids, chosen, unused):
-    """Original where it was not chosen, or was sampled as it was; at most one label a slot."""
-    positions = [place for place, _ in chosen] + [0] * unused
+    """A token is original if not masked or sampled unchanged; at most one label per slot."""
+    positions = [position for position, _ in chosen] + [0] * unused
     sampled = torch.tensor([[token for _, token in chosen] + [7] * unused], dtype=torch.long)
     found = rtd.corrupt(inputs_of(ids, positions), sampled.view(1, len(positions)))
     wanted = list(ids)
-    for place, token in chosen:
-        wanted[place] = token
+    for position, token in chosen:
+        wanted[position] = token
     assert found.ids_BL[0].tolist() == wanted
     assert found.labels_BL[0].tolist() == [int(a != b) for a, b in zip(wanted, ids, strict=True)]
     assert found.labels_BL.sum() <= len(chosen)
 
 
-class Says(nn.Module):
-    """A network that gives these logits, whatever it is asked."""
+class FixedLogits(nn.Module):
+    """A network that returns these logits for any input."""
 
     def __init__(self, logits: torch.Tensor) -> None:
         super().__init__()
@@ -254,28 +254,28 @@ class Says(nn.Module):
 
 
 def test_the_official_generator_loss():
-    """Σ w · nll / (Σ w + 1e-6): unused slots weigh nothing, rows with more slots weigh more."""
+    """Σ w · nll / (Σ w + 1e-6): unused slots have weight 0, rows with more slots count more."""
     golden = GOLDEN["mlm_loss_example"]
     losses = torch.tensor(golden["per_slot_nll"])
     weights = torch.tensor(golden["masked_lm_weights"]).float()
     logits = torch.stack([torch.zeros_like(losses), torch.log(torch.exp(losses) - 1)], dim=-1)
     ids = torch.zeros(2, 5, dtype=torch.long)  # token 0 everywhere; its loss is the golden one
     inputs = Batch(ids, ids, ids, ids, torch.tensor([[1, 2, 0], [3, 0, 0]]), weights, weights)
-    model = MaskedLanguageModel(Says(logits.view(1, -1, 2)))
+    model = MaskedLanguageModel(FixedLogits(logits.view(1, -1, 2)))
     loss, _ = model(inputs, inputs.totals())
     assert loss.item() == pytest.approx(golden["loss"], rel=1e-6)
 
 
 def test_the_official_discriminator_loss():
-    """Over all real tokens of the batch, special ones too: not a mean of the rows' means."""
+    """The mean is over all real tokens of the batch, special ones too, not over per-row means."""
     golden = GOLDEN["disc_loss_example"]
     attention = torch.tensor(golden["input_mask"])
     ids = torch.ones(2, 4, dtype=torch.long)
     positions, weights = torch.tensor([[1, 0], [1, 3]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     inputs = Batch(ids, ids, attention, ids, positions, weights, weights / 2)
     always_two = torch.tensor([0.0, 0.0, 1e4]).expand(1, 4, 3)
-    discriminator = Says(torch.tensor(golden["logits"]))
-    model = ReplacedTokenDetection(Says(always_two), discriminator, Weights(0.0, 1.0))
+    discriminator = FixedLogits(torch.tensor(golden["logits"]))
+    model = ReplacedTokenDetection(FixedLogits(always_two), discriminator, Weights(0.0, 1.0))
     loss, sums = model(inputs, inputs.totals())
     assert loss.item() == pytest.approx(golden["loss"], rel=1e-6)
     assert (sums["tokens"], sums["replaced"]) == (6, 2)
@@ -283,7 +283,7 @@ def test_the_official_discriminator_loss():
 
 
 def test_the_generator_is_asked_once_and_with_dropout():
-    """What it is scored on is what is sampled from: no second, cleaner pass."""
+    """Loss and samples come from the same forward pass; there is no second one without dropout."""
     recipe = tiny_recipe("electra")
     fields = {**recipe.discriminator.config, "hidden_dropout_prob": 0.3}
     recipe = replace(recipe, discriminator=replace(recipe.discriminator, config=fields))
@@ -347,15 +347,17 @@ def test_detection_metrics_agree_with_scikit_learn():
     area = rtd_metrics.area_under_curve(sums["replaced_bins"], sums["original_bins"])
     keep = real > 0
     assert area == pytest.approx(roc_auc_score(labels[keep], logits[keep]), abs=1e-3)
-    said, true = (logits > 0)[keep], (labels > 0)[keep]
-    whole = sums | {
+    predicted, true = (logits > 0)[keep], (labels > 0)[keep]
+    all_sums = sums | {
         n: torch.tensor(1.0)
         for n in ("generator_loss", "discriminator_loss", "slots", "generator_correct")
     }
-    rates = rtd_metrics.detection_metrics(whole)
-    assert rates["recall"] == pytest.approx((said & true).sum().item() / true.sum().item())
-    assert rates["precision"] == pytest.approx((said & true).sum().item() / said.sum().item())
-    assert rates["accuracy"] == pytest.approx((said == true).float().mean().item())
+    rates = rtd_metrics.detection_metrics(all_sums)
+    assert rates["recall"] == pytest.approx((predicted & true).sum().item() / true.sum().item())
+    assert rates["precision"] == pytest.approx(
+        (predicted & true).sum().item() / predicted.sum().item()
+    )
+    assert rates["accuracy"] == pytest.approx((predicted == true).float().mean().item())
 
 
 def test_masked_lm_alone():

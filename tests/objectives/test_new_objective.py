@@ -1,4 +1,4 @@
-"""A third objective is one class and one row: it trains, logs, resumes, is reported and exported."""
+"""A new objective is one class and one row: it trains, logs, resumes, is reported and exported."""
 
 import json
 import os
@@ -68,7 +68,7 @@ class NoiseDetection(Objective):
         return {"noise_loss": float(sums["loss"]) / batches, "noise_recall": recall}
 
 
-# --- that is all
+# --- nothing else is needed
 
 
 REGISTERED = f"""
@@ -106,12 +106,12 @@ def recipe(tmp_path_factory) -> Path:
 
 
 def test_a_class_and_a_row_are_all_it_takes(electrify, recipe, shards, tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    said = electrify("pretrain", recipe, "--data", shards, "--out", whole)
-    assert "detector ElectraForPreTraining" in said
-    assert "noise 0." in said, "the progress line has its metric"
-    assert "held-out at step 60: noise loss 0." in said
-    records = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    complete, killed = tmp_path / "complete", tmp_path / "killed"
+    output = electrify("pretrain", recipe, "--data", shards, "--out", complete)
+    assert "detector ElectraForPreTraining" in output
+    assert "noise 0." in output, "the progress line has its metric"
+    assert "validation  step 60  noise loss 0." in output
+    records = [json.loads(line) for line in (complete / "metrics.jsonl").read_text().splitlines()]
     assert {"noise_loss", "noise_recall"} < records[-1].keys()
 
     command = ("pretrain", recipe, "--data", shards, "--out", killed)
@@ -121,13 +121,13 @@ def test_a_class_and_a_row_are_all_it_takes(electrify, recipe, shards, tmp_path)
     assert electrify.nursery.wait() == -signal.SIGKILL
     electrify(*command)
     for name in ("metrics.jsonl", "checkpoints/step-00000060/model.safetensors"):
-        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+        assert (killed / name).read_bytes() == (complete / name).read_bytes(), name
 
-    electrify("report", whole, "--out", tmp_path / "report.html")
+    electrify("report", complete, "--out", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     for words in ("noise detection", "Noise loss over steps", "noise recall"):
         assert words in page
-    electrify("export", whole, "--out", tmp_path / "model")
+    electrify("export", complete, "--out", tmp_path / "model")
     network = ElectraForPreTraining.from_pretrained(tmp_path / "model" / "detector")
     assert network(torch.tensor([[1, 2, 3]])).logits.shape == (1, 3)
     card = (tmp_path / "model" / "detector" / "README.md").read_text()

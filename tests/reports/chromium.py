@@ -16,13 +16,13 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PROGRAM = next(filter(None, map(shutil.which, NAMES)), None)
 needs_chromium = pytest.mark.skipif(
-    PROGRAM is None, reason="no Chromium here: apt-get install chromium"
+    PROGRAM is None, reason="Chromium is not installed: apt-get install chromium"
 )
 SECONDS = 30
 
 
 class Page:
-    """A tab: what it is told to do, and what it says and asks for."""
+    """A tab, with its console output and its requests."""
 
     def __init__(self, commands: int, events: int) -> None:
         self._commands, self._events, self._read = commands, events, b""
@@ -30,36 +30,36 @@ class Page:
         self.console: list[str] = []
         """Errors and warnings of the page."""
         self.requests: list[str] = []
-        """Every address it asked for."""
-        target = self.tell("Target.createTarget", url="about:blank")["targetId"]
-        attached = self.tell("Target.attachToTarget", targetId=target, flatten=True)
+        """Every address it requested."""
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
-            self.tell(f"{domain}.enable")
+            self.send(f"{domain}.enable")
 
-    def tell(self, method: str, **parameters: Any) -> Any:
-        """A command and its result; events on the way are noted."""
+    def send(self, method: str, **parameters: Any) -> Any:
+        """Send a command and return its result; events in between are recorded."""
         self._number += 1
         command = {"id": self._number, "method": method, "params": parameters}
         if self._session:
             command["sessionId"] = self._session
-        message = json.dumps(command).encode() + b"\0"
-        while message:
-            message = message[os.write(self._commands, message) :]
-        while (heard := self._hear()).get("id") != self._number:
-            self._note(heard)
-        assert "error" not in heard, (method, heard["error"])
-        return heard["result"]
+        data = json.dumps(command).encode() + b"\0"
+        while data:
+            data = data[os.write(self._commands, data) :]
+        while (message := self._receive()).get("id") != self._number:
+            self._record(message)
+        assert "error" not in message, (method, message["error"])
+        return message["result"]
 
-    def _hear(self) -> dict[str, Any]:
+    def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._read:
-            some = os.read(self._events, 1 << 16)
-            assert some, "Chromium has ended"
-            self._read += some
+            data = os.read(self._events, 1 << 16)
+            assert data, "Chromium has exited"
+            self._read += data
         message, _, self._read = self._read.partition(b"\0")
         return json.loads(message)
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _record(self, event: dict[str, Any]) -> None:
         method, about = event.get("method"), event.get("params", {})
         if method == "Network.requestWillBeSent":
             self.requests.append(about["request"]["url"])
@@ -72,39 +72,39 @@ class Page:
 
     def open(self, url: str) -> None:
         """Go to a page and wait until it is complete."""
-        self.tell("Page.navigate", url=url)
+        self.send("Page.navigate", url=url)
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
-        made = self.tell(
+        """Return the value of an expression in the page."""
+        result = self.send(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
-        assert "exceptionDetails" not in made, made
-        return made["result"].get("value")
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     def wait(self, script: str) -> None:
-        """Until an expression is true."""
+        """Wait until an expression is true."""
         end = time.monotonic() + SECONDS
         while not self.run(f"!!({script})"):
             assert time.monotonic() < end, f"never true: {script}\n{self.console}"
             time.sleep(0.05)
 
     def type(self, text: str) -> None:
-        """Text into what has the focus."""
-        self.tell("Input.insertText", text=text)
+        """Type text into the focused element."""
+        self.send("Input.insertText", text=text)
 
     def press(self, key: str) -> None:
-        """A key such as Tab, Enter or ArrowRight."""
+        """Press a key such as Tab, Enter or ArrowRight."""
         codes = {"Tab": 9, "Enter": 13, "Home": 36, "ArrowRight": 39, "ArrowLeft": 37, "End": 35}
         about = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
         if key == "Enter":
             about["text"] = "\r"
-        self.tell("Input.dispatchKeyEvent", type="keyDown", **about)
-        self.tell("Input.dispatchKeyEvent", type="keyUp", **about)
+        self.send("Input.dispatchKeyEvent", type="keyDown", **about)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def hover(self, selector: str) -> None:
-        """The mouse over the first box of an element."""
+        """Move the mouse over the first box of an element."""
         script = f"""(() => {{
             const element = document.querySelector({json.dumps(selector)});
             element.scrollIntoView({{block: "center"}});
@@ -112,11 +112,11 @@ class Page:
             return [box.x + box.width / 2, box.y + box.height / 2];
         }})()"""
         x, y = self.run(script)
-        self.tell("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def look(self, width: int, height: int, dark: bool = False, scale: float = 1) -> None:
-        """The size of the screen and the colours people prefer."""
-        self.tell(
+        """Set the size of the screen and the preferred colour scheme."""
+        self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
             height=height,
@@ -124,17 +124,17 @@ class Page:
             mobile=width < 600,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.tell("Emulation.setEmulatedMedia", features=[scheme])
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
 
     def screenshot(self, path: Path) -> None:
-        """What is seen now."""
-        data = self.tell("Page.captureScreenshot", format="png")["data"]
+        """Save what is visible now."""
+        data = self.send("Page.captureScreenshot", format="png")["data"]
         path.write_bytes(base64.b64decode(data))
 
 
 @contextmanager
 def chromium(profile: Path) -> Iterator[Callable[[], Page]]:
-    """A browser that lives as long as the block; gives a function that opens tabs."""
+    """Run a browser during the block, and yield a function that opens tabs."""
     assert PROGRAM
     read_by_it, commands = os.pipe()
     events, written_by_it = os.pipe()

@@ -1,4 +1,4 @@
-"""Pairs, shards and runs to look at."""
+"""Pairs, shards and runs to inspect."""
 
 from pathlib import Path
 

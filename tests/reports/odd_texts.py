@@ -6,7 +6,7 @@ ODD_TEXTS = {
     "template": "$style {model} %s ${heat} kata",
     "special": "[CLS] kata [MASK] lodi [SEP] <mask> </s>",
     "long word": "k" * 700 + " kata",
-    "long pieces": "kata" * 200,
+    "many subwords": "kata" * 200,
     "right to left": "שלום עולם kata مرحبا بالعالم",
     "override": "kata \u202elodi\u202c \u2066mifu\u2069",
     "emoji": "kata 👩‍👩‍👧‍👦 lodi 🇫🇮🙂",
@@ -16,6 +16,6 @@ ODD_TEXTS = {
     "layout": "  Kata\n\n\tlodi   mifu\r\n",
     "controls": "ka\x00ta\x07 \x08lodi\x7f\x9b31m",
     "escape": "\x1b[31mkata\x1b]0;title\x07 \x1b[2J lodi",
-    "half a character": "kata \ud83d lodi",
-    "unseen": "kata\u200b\u00ad\ufeff lodi\u2028mifu",
+    "lone surrogate": "kata \ud83d lodi",
+    "invisible": "kata\u200b\u00ad\ufeff lodi\u2028mifu",
 }

@@ -29,14 +29,14 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def word_pieces() -> LoadedTokenizer:
-    """WordPiece in lower case, with syllables and half of the words."""
+    """Return a lower-case WordPiece tokenizer with syllables and half of the words."""
     syllables = sorted({w[:2] for w in WORDS} | {f"##{w[2:]}" for w in WORDS})
     letters = [*"abcdefghijklmnopqrstuvwxyz<>=()'\"/.[]", "##k"]
     return from_vocabulary([*SPECIAL, *syllables, *WORDS[::2], *letters])
 
 
 def bytes_pairs() -> LoadedTokenizer:
-    """Byte-level BPE, in which a character can be several tokens."""
+    """Return a byte-level BPE tokenizer, in which a character can be several tokens."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -60,7 +60,7 @@ KINDS = {"electra": word_pieces, "modernbert": bytes_pairs}
 
 
 def export_pair(architecture: str, out: Path, longest: int = LONGEST) -> Path:
-    """An export with random weights, large enough that it has opinions."""
+    """Export networks with random weights, large enough for varied predictions."""
     tokenizer = KINDS[architecture]()
     fields = {**SIZES, "intermediate_size": 64, "max_position_embeddings": 64}
     vocabulary: Vocabulary = vocabulary_of(tokenizer)
@@ -77,7 +77,7 @@ def export_pair(architecture: str, out: Path, longest: int = LONGEST) -> Path:
 
 
 def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
-    """A run of the small recipe that was stopped at step 7, with its starting weights moved."""
+    """Make a run of the small recipe, stopped at step 7, with perturbed initial weights."""
     toml = out.with_name(f"{out.name}.toml")
     text = RECIPE if kind == "rtd" else RECIPE.replace("[generator]\nwidth = 0.5\n", "")
     toml.write_text(f'{text}\n[objective]\nkind = "{kind}"\n')
@@ -89,6 +89,6 @@ def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
             parameter += 0.3 * torch.randn_like(parameter)
     folder = RunFolder(out)
     folder.start_or_resume(recipe, shards, tokenizer, objective.networks, "steps", "bf16", print)
-    taken = checkpoint.snapshot(7, model_tensors(objective), {}, {})
-    checkpoint.write(folder.checkpoints, taken)
+    snapshot = checkpoint.snapshot(7, model_tensors(objective), {}, {})
+    checkpoint.write(folder.checkpoints, snapshot)
     return out

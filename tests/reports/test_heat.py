@@ -1,4 +1,4 @@
-"""From a model to tokens with probabilities, and to HTML that harms nobody."""
+"""Tokens with predicted probabilities, and their HTML, which is always escaped."""
 
 import json
 import shutil
@@ -17,14 +17,14 @@ from electrify.errors import UserError
 from electrify.reports.examples import validation_batches
 from electrify.reports.heat import (
     Token,
+    apply_threshold,
     corrupt_text,
-    counted,
     counts,
+    counts_text,
     detect,
     examples_of_run,
     heat_html,
-    judged,
-    left_out,
+    notes_on,
     verdict_on,
 )
 from electrify.reports.page import asset
@@ -52,13 +52,13 @@ def joined(tokens: list[Token]) -> str:
 
 
 @pytest.mark.parametrize("name", ODD_TEXTS)
-def test_tokens_are_pieces_of_the_text(name, pair):
+def test_tokens_are_spans_of_the_text(name, pair):
     text = encodable(ODD_TEXTS[name])
     tokens = detect(pair, ODD_TEXTS[name])
     shown = joined(tokens)
     assert text.startswith(shown)
-    if not left_out(pair, text):
-        # what is not shown is nothing to the tokenizer
+    if not notes_on(pair, text):
+        # what is not shown has no tokens
         rest = text[len(shown) :]
         assert not pair.tokenizer.backend.encode(rest, add_special_tokens=False).ids or not tokens
     assert all(0 <= token.probability <= 1 and token.replaced is None for token in tokens)
@@ -82,13 +82,13 @@ def test_probabilities_are_those_of_transformers_alone(exports, electra):
     assert [token.probability for token in detect(electra, TEXT)] == pytest.approx(wanted, abs=1e-6)
 
 
-def test_a_character_of_several_tokens_is_one_piece(exports):
+def test_a_character_of_several_tokens_is_one_span(exports):
     pair = load_pair(str(exports["modernbert"]))
     ids = pair.tokenizer.backend.encode("a 🙂", add_special_tokens=False).ids
     assert len(ids) > 3
-    pieces = ["a", " ", "🙂"]  # the space before it is a token of its own
-    assert [token.text for token in detect(pair, "a 🙂")] == pieces
-    assert [token.original or token.text for token in corrupt_text(pair, "a 🙂", 1.0, 0)] == pieces
+    spans = ["a", " ", "🙂"]  # the space is a token of its own
+    assert [token.text for token in detect(pair, "a 🙂")] == spans
+    assert [token.original or token.text for token in corrupt_text(pair, "a 🙂", 1.0, 0)] == spans
 
 
 def test_a_seed_decides_what_is_corrupted(pair):
@@ -105,12 +105,12 @@ def test_the_rate_bounds_what_is_replaced(pair):
         assert 0 < max(replaced) <= round(rate * total)
     all_of_them = corrupt_text(pair, TEXT, 1.0, 0)
     assert sum(token.replaced for token in all_of_them) > len(all_of_them) / 2
-    with pytest.raises(UserError, match="the rate is no share"):
+    with pytest.raises(UserError, match="--rate must be greater than 0 and at most 1"):
         corrupt_text(pair, TEXT, 0.0, 0)
 
 
 def test_the_discriminator_judges_the_corrupted_text(electra):
-    """It sees other ids exactly where tokens were replaced, and the answers are about those."""
+    """Its input differs exactly where tokens were replaced, and its predictions are for that input."""
     original = electra.tokenizer.backend.encode(TEXT).ids
     seen = []
     hook = electra.discriminator.register_forward_pre_hook(
@@ -120,7 +120,7 @@ def test_the_discriminator_judges_the_corrupted_text(electra):
     hook.remove()
     ids = seen[0][0].tolist()
     replaced = [token.replaced for token in tokens]
-    assert [now != was for now, was in zip(ids, original, strict=True)] == [False, *replaced, False]
+    assert [a != b for a, b in zip(ids, original, strict=True)] == [False, *replaced, False]
     names = [electra.tokenizer.backend.id_to_token(number).removeprefix("##") for number in ids]
     for token, name in zip(tokens, names[1:-1], strict=True):
         assert token.text == name or not token.replaced
@@ -131,21 +131,21 @@ def test_the_discriminator_judges_the_corrupted_text(electra):
     assert any(replaced)
 
 
-def test_a_long_text_is_cut_and_that_is_said(pair):
+def test_a_long_text_is_truncated_with_a_note(pair):
     text = "kata lodi " * 100
     encoded = pair.tokenizer.backend.encode(text).ids
     assert len(encoded) > LONGEST
     tokens = detect(pair, text)
     assert len(tokens) <= LONGEST - 2
     assert text.startswith(joined(tokens))
-    assert left_out(pair, text) == [
-        f"the text is cut: {len(encoded) - 2} tokens, "
-        f"of which the model reads the first {LONGEST - 2}"
+    assert notes_on(pair, text) == [
+        f"the text is truncated: it has {len(encoded) - 2} tokens, "
+        f"and the model reads the first {LONGEST - 2}"
     ]
-    assert not left_out(pair, TEXT)
+    assert not notes_on(pair, TEXT)
 
 
-def test_replaced_words_stay_apart_and_pieces_together(exports):
+def test_replaced_words_are_separated_and_subwords_are_not(exports):
     pair = load_pair(str(exports["electra"]))
     text = "(kata)lodi."
     glued = set()
@@ -156,8 +156,8 @@ def test_replaced_words_stay_apart_and_pieces_together(exports):
             if touching and (left.replaced or right.replaced):
                 glued.add(right.text)
     vocabulary = pair.tokenizer.backend.get_vocab()
-    assert glued  # some sampled pieces go on a word
-    assert all(f"##{piece}" in vocabulary for piece in glued)
+    assert glued  # some sampled tokens continue a word
+    assert all(f"##{subword}" in vocabulary for subword in glued)
 
 
 @pytest.mark.parametrize(
@@ -177,18 +177,18 @@ def test_verdicts(replaced, probability, name):
     assert counts([token])[name] == 1
 
 
-def test_counts_in_words():
-    assert counted([]) == "0 tokens, 0 suspected; on average nothing"
-    some = [Token("cat", "dog", 0.9, True), Token("sat", "", 0.6, False)]
-    assert counted(some) == (
+def test_counts_as_text():
+    assert counts_text([]) == "0 tokens, 0 suspected; mean probability –"
+    tokens = [Token("cat", "dog", 0.9, True), Token("sat", "", 0.6, False)]
+    assert counts_text(tokens) == (
         "2 tokens, 1 replaced: 1 caught, 0 missed; 1 false alarm; "
-        "on average 90 % where replaced, 60 % elsewhere"
+        "mean probability 90 % for replaced tokens, 60 % for the others"
     )
-    assert counted([Token("a", "", 0.2, False)]).startswith("1 token, none replaced")
+    assert counts_text([Token("a", "", 0.2, False)]).startswith("1 token, none replaced")
 
 
 class Reader(HTMLParser):
-    """The elements and the text of a page."""
+    """Collects the elements and the text of a page."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -203,11 +203,11 @@ class Reader(HTMLParser):
 
 
 @pytest.mark.parametrize("name", ODD_TEXTS)
-def test_html_holds_the_text_and_nothing_of_it_is_markup(name, pair):
+def test_html_contains_the_text_and_none_of_it_is_markup(name, pair):
     for tokens in (detect(pair, ODD_TEXTS[name]), corrupt_text(pair, ODD_TEXTS[name], 0.3, 1)):
         reader = Reader()
         reader.feed(heat_html(tokens))
-        assert reader.text == (visible(joined(tokens)) if tokens else "no tokens")
+        assert reader.text == (visible(joined(tokens)) if tokens else "No tokens.")
         allowed = {"class", "role", "style", "tabindex", "data-says", "aria-label", "dir"}
         assert {tag for tag, _ in reader.elements} <= {"p", "span"}
         assert all(attributes.keys() <= allowed for _, attributes in reader.elements)
@@ -216,22 +216,22 @@ def test_html_holds_the_text_and_nothing_of_it_is_markup(name, pair):
 
 
 def test_html_needs_no_colour_to_be_read():
-    made = heat_html([Token("cat", "dog", 0.93, True), Token("sat", "", 0.02, False, " ")])
-    assert 'class="token caught" role="listitem" tabindex="0"' in made
-    assert 'aria-label="cat · 93 % likely replaced · was “dog” · caught"' in made
+    html = heat_html([Token("cat", "dog", 0.93, True), Token("sat", "", 0.02, False, " ")])
+    assert 'class="token caught" role="listitem" tabindex="0"' in html
+    assert 'aria-label="cat · 93 % likely replaced · was “dog” · caught"' in html
     for name in ("caught", "missed", "false-alarm", "suspected"):
         assert f".token.{name} {{ --sign:" in asset("heat.css")
     assert "prefers-color-scheme: dark" in asset("heat.css")
 
 
-def test_a_discriminator_alone_finds_its_generator_beside_it(exports, tmp_path):
+def test_a_discriminator_finds_the_generator_next_to_it(exports, tmp_path):
     both = load_pair(str(exports["electra"] / "discriminator"))
     assert both.generator is not None
     assert not both.notes
     alone = shutil.copytree(exports["electra"] / "discriminator", tmp_path / "alone")
     pair = load_pair(str(alone))
     assert pair.generator is None
-    assert pair.notes == ("no generator beside it, so it cannot corrupt texts",)
+    assert pair.notes == ("no generator next to it, so it cannot corrupt texts",)
     assert detect(pair, TEXT) == detect(both, TEXT)
     with pytest.raises(UserError, match="cannot corrupt texts"):
         corrupt_text(pair, TEXT, 0.15, 0)
@@ -242,11 +242,11 @@ def test_a_generator_of_another_vocabulary_is_not_used(exports, tmp_path):
     shutil.copytree(exports["modernbert"] / "generator", tmp_path / "generator")
     pair = load_pair(str(tmp_path))
     assert pair.generator is None
-    assert "another vocabulary" in pair.notes[0]
+    assert "a different vocabulary" in pair.notes[0]
 
 
 def two_labels(tmp_path, exports, labels: dict):
-    """A token classifier of somebody else."""
+    """Write a token classifier that was not made by electrify."""
     tokenizer = AutoTokenizer.from_pretrained(exports["electra"] / "discriminator")
     settings = BertConfig(
         vocab_size=len(tokenizer),
@@ -268,7 +268,7 @@ def test_any_token_classifier_of_two_labels_is_a_discriminator(tmp_path, exports
     assert joined(detect(pair, "kata lodi")) == "kata lodi"
 
 
-def test_what_is_no_discriminator_is_refused(tmp_path, exports, masked_lm_run):
+def test_other_models_are_refused(tmp_path, exports, masked_lm_run):
     with pytest.raises(UserError, match="is not a replaced-token detector"):
         load_pair(two_labels(tmp_path, exports, {0: "A", 1: "B", 2: "C"}))
     with pytest.raises(UserError, match="is not a replaced-token detector"):
@@ -300,11 +300,11 @@ def test_a_stopped_export_and_broken_weights_are_refused(tmp_path, exports):
     with torch.no_grad():
         network.discriminator_predictions.dense.weight.fill_(float("nan"))
     network.save_pretrained(broken / "discriminator")
-    with pytest.raises(UserError, match="numbers that are none"):
+    with pytest.raises(UserError, match="predictions are not finite"):
         detect(load_pair(str(broken)), TEXT)
 
 
-def test_a_run_is_looked_at_like_its_export(run):
+def test_a_run_is_inspected_like_its_export(run):
     pair = load_pair(str(run))
     assert pair.name == f"{run}, step 7"
     assert pair.longest == 32
@@ -320,12 +320,12 @@ def test_examples_of_a_run_are_those_it_is_evaluated_on(run):
     with torch.no_grad():
         _, sums = loaded.objective(inputs, inputs.totals())
     found, _ = examples_of_run(run, task.batch_size)
-    shown = [counts(judged(tokens, Threshold(0.5))) for tokens in found]
+    shown = [counts(apply_threshold(tokens, Threshold(0.5))) for tokens in found]
     assert len(shown) == task.batch_size
-    assert sum(one["tokens"] for one in shown) == sums["tokens"]
-    assert sum(one["caught"] + one["missed"] for one in shown) == sums["replaced"] > 0
-    assert sum(one["caught"] for one in shown) == sums["found"]
-    assert sum(one["caught"] + one["false-alarm"] for one in shown) == sums["said_replaced"]
+    assert sum(n["tokens"] for n in shown) == sums["tokens"]
+    assert sum(n["caught"] + n["missed"] for n in shown) == sums["replaced"] > 0
+    assert sum(n["caught"] for n in shown) == sums["found"]
+    assert sum(n["caught"] + n["false-alarm"] for n in shown) == sums["said_replaced"]
 
 
 def test_a_masked_lm_run_has_no_examples_to_judge(masked_lm_run):
@@ -333,16 +333,16 @@ def test_a_masked_lm_run_has_no_examples_to_judge(masked_lm_run):
         examples_of_run(masked_lm_run, 1)
 
 
-def test_generators_say_the_same_as_transformers(exports, electra):
-    """At rate 1 every place is hidden: the likeliest token is the one drawn most often."""
+def test_generators_predict_the_same_as_in_transformers(exports, electra):
+    """At rate 1 every position is masked: the most likely token is drawn most often."""
     again = AutoModelForMaskedLM.from_pretrained(exports["electra"] / "generator").eval()
     tokenizer = electra.tokenizer
     ids = tokenizer.backend.encode("kaso").ids
-    hidden = torch.tensor([[ids[0], *[tokenizer.special.mask] * (len(ids) - 2), ids[-1]]])
+    masked = torch.tensor([[ids[0], *[tokenizer.special.mask] * (len(ids) - 2), ids[-1]]])
     with torch.no_grad():
-        logits = again(input_ids=hidden, attention_mask=torch.ones_like(hidden)).logits
-    shares = torch.softmax(logits[0, 1], -1)
-    best = tokenizer.backend.id_to_token(int(shares.argmax())).removeprefix("##")
+        logits = again(input_ids=masked, attention_mask=torch.ones_like(masked)).logits
+    probs = torch.softmax(logits[0, 1], -1)
+    best = tokenizer.backend.id_to_token(int(probs.argmax())).removeprefix("##")
     drawn = [corrupt_text(electra, "kaso", 1.0, seed)[0].text for seed in range(300)]
-    expected = float(shares.max())
+    expected = float(probs.max())
     assert drawn.count(best) / 300 == pytest.approx(expected, abs=4 * (0.25 / 300) ** 0.5)

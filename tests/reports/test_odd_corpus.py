@@ -1,4 +1,4 @@
-"""Odd texts in the corpus: shown harmlessly by every command that shows text."""
+"""Odd texts in the corpus are escaped by every command that shows text."""
 
 import re
 
@@ -20,7 +20,7 @@ TEXTS = [text for text in ODD_TEXTS.values() if text.strip()]
 
 @pytest.fixture(scope="module")
 def odd_docs(tmp_path_factory):
-    """Documents that are nothing but odd, and some that are not."""
+    """Write documents of odd texts, and some normal ones."""
     odd = [
         Document(f"<b>{number}</b>", f"{text} {text}".encode(errors="replace").decode(), "odd")
         for number, text in enumerate(TEXTS * 20)
@@ -31,7 +31,7 @@ def odd_docs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def odd_run(odd_docs):
-    """A run on them."""
+    """Make a run on these documents."""
     folder = odd_docs.parent
     tokenizers.save_tokenizer(bytes_pairs(), folder / "tokenizer", 32)
     settings = Prepare(
@@ -50,9 +50,9 @@ def test_show(what, odd_run, capsys):
     for seed in range(3):
         folder = str(odd_run.parent / what)
         assert main(["show", folder, "--count", "8", "--seed", str(seed)]) == 0
-        said = capsys.readouterr().out
-        assert said.strip()
-        assert not CONTROLS.search(said), CONTROLS.search(said)
+        output = capsys.readouterr().out
+        assert output.strip()
+        assert not CONTROLS.search(output), CONTROLS.search(output)
 
 
 def test_report(odd_run, tmp_path):

@@ -1,4 +1,4 @@
-"""The page about runs and results: what it says, that it is harmless, and that it is all there."""
+"""The report page: its content, its escaping, and that it is self-contained."""
 
 import hashlib
 import json
@@ -60,7 +60,7 @@ def metrics(step, split):
 def make_run(
     folder, recipe_name="electra-small", steps=400, records=None, data="shards", **changes
 ):
-    """A run's folder as `electrify pretrain` leaves it, without having trained."""
+    """Write a run's folder as `electrify pretrain` does, without training."""
     folder.mkdir(parents=True)
     chosen = to_dict(schema.load(recipe_name))
     chosen["run"] |= {"steps": steps}
@@ -101,7 +101,7 @@ def make_glue(folder, base=0.7, names=("cola", "rte"), seeds=3, preset="paper"):
 
 
 def make_tuned(folder, base=0.7, seeds=3, **changes):
-    """A folder as `electrify finetune` leaves it, without having trained."""
+    """Write a folder as `electrify finetune` does, without training."""
     values = [base + seed / 100 for seed in range(seeds)]
     result = {
         "kind": "classes",
@@ -122,7 +122,7 @@ def make_tuned(folder, base=0.7, seeds=3, **changes):
 
 
 class Page(HTMLParser):
-    """What a page is made of; that its tags are closed in order is checked on the way."""
+    """Collects the tags and text of a page, and checks that tags are closed in order."""
 
     def __init__(self, content):
         super().__init__()
@@ -163,7 +163,7 @@ def made(tmp_path, *folders, **settings):
 def test_a_run(tmp_path):
     page, _ = made(tmp_path, make_run(tmp_path / "my-run"))
     assert "my-run" in page.text
-    for said in (
+    for expected in (
         "finished",
         "replaced token detection",
         "400",
@@ -173,21 +173,25 @@ def test_a_run(tmp_path):
         "0.3800",
         "0.700",
         "900",
-        "chance 10.33",
+        "uniform guessing 10.33",
+        "Validation at step 400: generator loss 6.00 (uniform guessing 10.33), discriminator loss "
+        "0.380 (constant answer 0.405), AUC 0.700 (chance 0.5). The generator predicts better than "
+        "by token frequency.",
+        "A recall of 0.00 at threshold 0.5 is normal at an AUC of 0.70.",
         "guessing by frequency",
         "90,000",
         "0.050 %",  # unknown tokens
-        "c" * 40 + ", with changes",
+        "c" * 40 + ", with uncommitted changes",
         "f" * 64,
         "torch 2.13.0",
         "No examples can be shown",
     ):
-        assert said in page.text
+        assert expected in page.text
     titles = [a["aria-label"] for a in page.of("svg") if a.get("role") == "img"]
     assert len(titles) == 6
     assert titles[0].startswith(
-        "Generator loss over steps. Training text: 9.000 at step 100, 6.000 at step 400, "
-        "between 6.000 and 9.000. Held-out text: 8.000 at step 200, 6.000 at step 400"
+        "Generator loss over steps. Training: 9.000 at step 100, 6.000 at step 400, "
+        "between 6.000 and 9.000. Validation: 8.000 at step 200, 6.000 at step 400"
     )
 
 
@@ -208,7 +212,7 @@ def test_the_page_stands_alone(tmp_path):
     assert targets <= set(ids)
 
 
-def test_it_can_be_read_without_seeing_it(tmp_path):
+def test_it_is_accessible_to_screen_readers(tmp_path):
     page, _ = made(
         tmp_path, make_run(tmp_path / "a"), make_run(tmp_path / "b"), make_glue(tmp_path / "glue")
     )
@@ -263,7 +267,7 @@ def test_the_same_folders_give_the_same_bytes(tmp_path):
 HOSTILE = "<script>alert(1)</script>&\"'><img onerror=x> \u202eשלום 🎈" + "x" * 100
 
 
-def test_names_are_harmless(tmp_path):
+def test_names_are_escaped(tmp_path):
     name = HOSTILE.replace("/", "")
     run = make_run(tmp_path / name, data=HOSTILE)
     glue = make_glue(tmp_path / f"glue {name}")
@@ -275,7 +279,7 @@ def test_names_are_harmless(tmp_path):
     assert page.of("bdi")
 
 
-def test_a_name_of_bytes_that_are_no_characters(tmp_path):
+def test_a_name_that_is_not_valid_utf_8(tmp_path):
     _, out = made(tmp_path, make_run(tmp_path / "r\udcffn"), examples=0)
     assert "r\\udcffn" in out.read_text(encoding="utf-8")
 
@@ -289,12 +293,12 @@ def test_a_run_in_progress(tmp_path):
     assert "no checkpoint yet" in page.text
 
 
-def test_a_run_that_has_measured_nothing(tmp_path):
+def test_a_run_that_has_logged_nothing(tmp_path):
     run = make_run(tmp_path / "run", records=[])
     (run / "timing.jsonl").unlink()
     page, _ = made(tmp_path, run)
-    assert "Nothing was measured yet." in page.text
-    assert "not measured on held-out text" in page.text
+    assert "Nothing was logged yet." in page.text
+    assert "not evaluated yet" in page.text
 
 
 def test_a_masked_language_model(tmp_path):
@@ -308,15 +312,15 @@ def test_a_masked_language_model(tmp_path):
     assert "Corrupted examples" not in page.text
 
 
-def test_parameters_are_counted_in_the_newest_checkpoint(tmp_path):
+def test_parameters_are_counted_in_the_latest_checkpoint(tmp_path):
     run = make_run(tmp_path / "run")
     for step, width in ((300, 5), (400, 7)):
-        place = run / "checkpoints" / f"step-{step:08}"
-        place.mkdir(parents=True)
-        save_file({"generator.w": np.zeros((3, width), np.float32)}, place / "model.safetensors")
+        folder = run / "checkpoints" / f"step-{step:08}"
+        folder.mkdir(parents=True)
+        save_file({"generator.w": np.zeros((3, width), np.float32)}, folder / "model.safetensors")
         entry = {"name": "model.safetensors", "bytes": 1, "sha256": f"{step}"}
         manifest = {"kind": "checkpoint", "identity": {"step": step}, "files": [entry]}
-        write_json(place / "manifest.json", manifest)
+        write_json(folder / "manifest.json", manifest)
     assert read_run(run, "run").parameters == 21
     (run / "checkpoints" / "step-00000400" / "manifest.json").unlink()  # as while it is pruned
     assert read_run(run, "run").parameters == 15
@@ -333,7 +337,7 @@ def test_every_input_is_named_by_its_hash(tmp_path):
     assert "jobs/cola-0/result.json" in page.text
 
 
-def test_the_public_reading_stands_where_a_run_is_like_it(tmp_path):
+def test_the_published_reference_is_shown_for_comparable_runs(tmp_path):
     records = [metrics(400, "train") | {"step": step} for step in (2_500, 5_000)]
     near = make_run(tmp_path / "near", steps=10_000, records=records)
     page, _ = made(tmp_path, near)
@@ -349,16 +353,16 @@ def test_several_runs_are_compared(tmp_path):
     page, _ = made(tmp_path, *runs, examples=0)
     assert "2 runs" in page.text
     assert "Comparison" in page.text
-    after = page.text.split("Where the recipes differ")[1]
+    after = page.text.split("Differences between the recipes")[1]
     assert after.startswith(" field a b optimizer.beta1 0.9 0.7 optimizer.lr 0.0005 0.01")
     labels = [a["aria-label"] for a in page.of("svg") if "aria-label" in a]
-    assert "a on held-out text: 8.000" in labels[0]
-    assert "b on held-out text: 8.000" in labels[0]
+    assert "a, validation: 8.000" in labels[0]
+    assert "b, validation: 8.000" in labels[0]
 
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path, monkeypatch):
-    for place in ("one", "two"):
-        make_run(tmp_path / place / "run")
+    for folder in ("one", "two"):
+        make_run(tmp_path / folder / "run")
     monkeypatch.chdir(tmp_path)
     page, _ = made(tmp_path, Path("one/run"), Path("two/run"), examples=0)
     assert "one/run" in page.text
@@ -370,7 +374,7 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path, monkeypatch):
 def test_glue_results(tmp_path):
     page, _ = made(tmp_path, make_glue(tmp_path / "tuned"))
     assert "tuned" in page.text
-    for said in (
+    for expected in (
         "71.0",
         "70.0–72.0",
         "ELECTRA-Large",
@@ -379,7 +383,7 @@ def test_glue_results(tmp_path):
         "no average over tasks: missing SST-2",
         "the range over the seeds",
     ):
-        assert said in page.text
+        assert expected in page.text
     (dots,) = [a["aria-label"] for a in page.of("svg") if "aria-label" in a]
     assert "CoLA, tuned: 70.0, 71.0, 72.0." in dots
     notes = {a["id"] for a in page.of("li")}
@@ -388,12 +392,12 @@ def test_glue_results(tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["paper", "seed-004"])
-def test_the_page_has_the_statistic_that_the_terminal_has(tmp_path, preset):
+def test_the_page_shows_the_same_statistic_as_the_terminal(tmp_path, preset):
     folder = make_glue(tmp_path / "tuned", seeds=2, preset=f"{preset}, epochs 1.0, length 32")
     page, _ = made(tmp_path, folder)
-    said = f"dev, {'median' if preset == 'paper' else 'mean'} of 2 seeds"
-    assert said in page.text
-    assert said in " ".join(glue_summary(read_results(folder)).split())
+    text = f"dev, {'median' if preset == 'paper' else 'mean'} of 2 seeds"
+    assert text in page.text
+    assert text in " ".join(glue_summary(read_results(folder)).split())
     assert "95 %" not in page.text
 
 
@@ -405,7 +409,7 @@ def test_two_sets_of_glue_results(tmp_path):
     assert any("RTE, b: 80.0." in a.get("aria-label", "") for a in page.of("svg"))
 
 
-def test_models_for_own_data_beside_each_other(tmp_path):
+def test_models_fine_tuned_on_your_data_are_compared(tmp_path):
     folders = [make_tuned(tmp_path / "pretrained", 0.8), make_tuned(tmp_path / "random", 0.5)]
     page, _ = made(tmp_path, *folders)
     assert "2 fine-tuned models" in page.text
@@ -418,10 +422,10 @@ def test_models_for_own_data_beside_each_other(tmp_path):
     assert "0.600" in page.text
     assert "±" not in page.text  # one seed has no spread
     page, _ = made(tmp_path, *folders, make_tuned(tmp_path / "other", 0.6, 1, train="3" * 64))
-    assert "They were not all trained and measured on the same files" in page.text
+    assert "Not all were trained and evaluated on the same files" in page.text
 
 
-def test_a_run_with_models_that_were_made_of_it(tmp_path):
+def test_a_run_with_its_fine_tuned_models(tmp_path):
     folders = [
         make_run(tmp_path / "run"),
         make_tuned(tmp_path / "tuned"),
@@ -475,7 +479,7 @@ def test_other_folders_are_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("out", [".", "missing/report.html"])
-def test_where_no_file_can_be(tmp_path, out):
+def test_an_output_path_that_cannot_be_written(tmp_path, out):
     with pytest.raises(UserError, match="cannot be written"):
         report(Report(folders=(make_run(tmp_path / "run"),), out=tmp_path / out))
 

@@ -19,7 +19,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(run, tmp_path_factory):
-    """A run with its examples, GLUE results and models for own data."""
+    """Write a report on a run with examples, GLUE results and fine-tuned models."""
     folder = tmp_path_factory.mktemp("page")
     tuned = [make_tuned(folder / "pretrained", 0.8), make_tuned(folder / "random", 0.5)]
     out = folder / "report.html"
@@ -45,7 +45,7 @@ def test_it_opens_from_disk_fits_and_can_be_read(size, dark, browser, page, tmp_
     assert tab.requests == [page.as_uri()]
 
 
-def test_a_token_says_its_number_when_pointed_at(browser, page):
+def test_hovering_over_a_token_shows_its_probability(browser, page):
     tab = browser()
     tab.look(*WIDE)
     tab.open(page.as_uri())

@@ -38,15 +38,14 @@ def pair(exports):
 
 @pytest.fixture(scope="module")
 def server(pair):
-    with start(pair, TEXT, "127.0.0.1", 0) as one:
-        thread = Thread(target=one.serve_forever, daemon=True)
-        thread.start()
-        yield one
-        one.shutdown()
+    with start(pair, TEXT, "127.0.0.1", 0) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
 
 
 def ask(server, method: str, path: str, body: object = None, **headers: str):
-    """A request as given; returns the response and its JSON."""
+    """Send a request, and return the response and its JSON."""
     connection = HTTPConnection(*server.server_address[:2], timeout=20)
     if isinstance(body, dict):
         body = json.dumps(body)
@@ -75,7 +74,7 @@ def test_the_page_loads_its_own_files_only(server):
     assert not re.search(rb"<script(?![^>]*src=)|<style| on\w+=", page)
 
 
-def test_every_answer_forbids_what_the_page_does_not_need(server):
+def test_every_response_forbids_what_the_page_does_not_need(server):
     for method, path in [("GET", "/"), ("GET", "/nothing"), ("POST", "/tokens"), ("PUT", "/")]:
         headers = ask(server, method, path)[0].headers
         policy = headers["Content-Security-Policy"]
@@ -87,7 +86,7 @@ def test_every_answer_forbids_what_the_page_does_not_need(server):
         assert "Access-Control-Allow-Origin" not in headers
 
 
-def test_the_model_introduces_itself(server):
+def test_the_page_gets_a_description_of_the_model(server):
     _, about = ask(server, "GET", "/model")
     assert about["text"] == TEXT
     assert about["corrupts"]
@@ -95,7 +94,7 @@ def test_the_model_introduces_itself(server):
 
 
 @pytest.mark.parametrize("name", ODD_TEXTS)
-def test_answers_are_what_the_model_says(name, server, pair):
+def test_responses_are_the_predictions_of_the_model(name, server, pair):
     text = ODD_TEXTS[name]
     response, answer = ask(server, "POST", "/tokens", {"text": text})
     assert response.status == 200
@@ -109,29 +108,29 @@ REFUSED = {
     "no such path": ("GET", "/etc/passwd", None, {}, 404),
     "path upwards": ("GET", "/../../etc/passwd", None, {}, 404),
     "an asset that is not served": ("GET", "/page.html", None, {}, 404),
-    "get of a question": ("GET", "/tokens", None, {}, 405),
+    "get of a request": ("GET", "/tokens", None, {}, 405),
     "post to the page": ("POST", "/", {"text": "a"}, {}, 405),
     "put": ("PUT", "/tokens", {"text": "a"}, {}, 405),
     "preflight": ("OPTIONS", "/tokens", None, {"Origin": "https://elsewhere.example"}, 405),
     "head": ("HEAD", "/", None, {}, 405),
     "no such method": ("BREW", "/", None, {}, 501),
     "form": ("POST", "/tokens", "text=a", {"Content_Type": "text/plain"}, 415),
-    "no JSON": ("POST", "/tokens", "{text", {}, 400),
-    "no UTF-8": ("POST", "/tokens", b'{"text": "\xff"}', {}, 400),
+    "invalid JSON": ("POST", "/tokens", "{text", {}, 400),
+    "invalid UTF-8": ("POST", "/tokens", b'{"text": "\xff"}', {}, 400),
     "deep JSON": ("POST", "/tokens", "[" * 9000, {}, 400),
     "no object": ("POST", "/tokens", "[1]", {}, 400),
     "no text": ("POST", "/tokens", {"seed": 1}, {}, 400),
-    "text that is none": ("POST", "/tokens", {"text": 5}, {}, 400),
-    "seed that is none": ("POST", "/tokens", {"text": "a", "seed": True}, {}, 400),
-    "more than asked": ("POST", "/tokens", {"text": "a", "rate": 1}, {}, 400),
+    "text that is not a string": ("POST", "/tokens", {"text": 5}, {}, 400),
+    "seed that is not an integer": ("POST", "/tokens", {"text": "a", "seed": True}, {}, 400),
+    "unknown field": ("POST", "/tokens", {"text": "a", "rate": 1}, {}, 400),
     "text too long": ("POST", "/tokens", {"text": "a" * (LONGEST_TEXT + 1)}, {}, 413),
     "body too long": ("POST", "/tokens", "a" * (LONGEST_BODY + 1), {}, 413),
-    "length that is none": ("POST", "/tokens", "{}", {"Content_Length": "-1"}, 411),
+    "invalid length": ("POST", "/tokens", "{}", {"Content_Length": "-1"}, 411),
     "another host": ("GET", "/", None, {"Host": "elsewhere.example"}, 421),
-    "another host's question": ("POST", "/tokens", {"text": "a"}, {"Host": "evil.test:80"}, 421),
+    "request to another host": ("POST", "/tokens", {"text": "a"}, {"Host": "evil.test:80"}, 421),
     "another address": ("GET", "/model", None, {"Host": "192.168.1.5"}, 421),
     "no host at all": ("GET", "/", None, {"Host": ""}, 421),
-    "host that is none": ("GET", "/", None, {"Host": "[::1"}, 421),
+    "invalid host": ("GET", "/", None, {"Host": "[::1"}, 421),
 }
 
 
@@ -144,7 +143,7 @@ def test_bad_requests_are_refused_in_json(name, server):
     if method != "HEAD":
         assert set(answer) == {"error"}
         assert answer["error"]
-    response, _ = ask(server, "GET", "/model")  # and the server goes on
+    response, _ = ask(server, "GET", "/model")  # and the server is still running
     assert response.status == 200
 
 
@@ -156,24 +155,24 @@ def test_names_of_this_machine_are_known(host, server):
 def test_the_longest_text_is_answered(server):
     response, answer = ask(server, "POST", "/tokens", {"text": "🙂 " * (LONGEST_TEXT // 2)})
     assert response.status == 200
-    assert any("the text is cut" in note for note in answer["notes"])
+    assert any("the text is truncated" in note for note in answer["notes"])
 
 
-def test_garbage_and_silence_do_not_end_it(server, capfd):
+def test_garbage_and_silence_do_not_stop_the_server(server, capfd):
     for sent in (
         b"\x00\x01\x02\r\n\r\n",
         b"GET",
         b"POST /tokens HTTP/1.1\r\nContent-Length: 5\r\n",
     ):
         with socket.create_connection(server.server_address[:2]) as wire:
-            reset = struct.pack("ii", 1, 0)  # leave without a word, not in good order
+            reset = struct.pack("ii", 1, 0)  # reset the connection instead of closing it
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
             wire.sendall(sent)
     assert ask(server, "GET", "/model")[0].status == 200
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_two_at_once_get_their_own_answers(server, pair):
+def test_concurrent_requests_get_their_own_responses(server, pair):
     texts = [f"kata {word} lodi" for word in ("mifu", "nuta", "peso", "radi") * 3]
     got: dict[int, list] = {}
 
@@ -189,7 +188,7 @@ def test_two_at_once_get_their_own_answers(server, pair):
         assert "".join(token["before"] + token["text"] for token in got[number]) == text
 
 
-def test_a_failing_model_is_an_error_and_not_the_end(server, monkeypatch, capfd):
+def test_a_failing_model_is_an_error_and_does_not_stop_the_server(server, monkeypatch, capfd):
     def fail(*arguments):
         raise RuntimeError("secret detail")
 
@@ -200,7 +199,7 @@ def test_a_failing_model_is_an_error_and_not_the_end(server, monkeypatch, capfd)
     assert "secret detail" in capfd.readouterr().err
 
 
-def test_a_model_without_generator_says_so(pair):
+def test_a_model_without_generator_is_reported(pair):
     with start(pair._replace(generator=None, notes=("alone",)), "", "127.0.0.1", 0) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         assert not ask(server, "GET", "/model")[1]["corrupts"]
@@ -210,9 +209,9 @@ def test_a_model_without_generator_says_so(pair):
         server.shutdown()
 
 
-def test_other_hosts_take_addresses_but_no_names(pair):
+def test_other_hosts_accept_addresses_but_no_names(pair):
     with start(pair, "", "0.0.0.0", 0) as server:
-        assert not server.only_here
+        assert not server.loopback
         assert server.knows("192.168.1.5:8000")
         assert not server.knows("rebound.example")
     assert is_loopback("127.0.0.8")
@@ -220,10 +219,10 @@ def test_other_hosts_take_addresses_but_no_names(pair):
     assert not is_loopback("example.org")
 
 
-def test_a_port_in_use_is_said(pair, server):
-    with pytest.raises(UserError, match="cannot be served"):
+def test_a_port_in_use_is_reported(pair, server):
+    with pytest.raises(UserError, match="cannot serve the page"):
         start(pair, "", "127.0.0.1", server.server_address[1])
-    with pytest.raises(UserError, match="cannot be served"):
+    with pytest.raises(UserError, match="cannot serve the page"):
         start(pair, "", "no.such.host.invalid", 0)
 
 
@@ -234,7 +233,7 @@ def test_the_command_prints_its_address_and_ends_by_ctrl_c(exports):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
-        port = int(re.match(r"http://127.0.0.1:(\d+)/  \(Ctrl-C ends it\)", line)[1])
+        port = int(re.match(r"http://127.0.0.1:(\d+)/  \(press Ctrl-C to stop\)", line)[1])
         connection = HTTPConnection("127.0.0.1", port, timeout=20)
         connection.request("GET", "/model")
         assert connection.getresponse().status == 200
@@ -244,19 +243,19 @@ def test_the_command_prints_its_address_and_ends_by_ctrl_c(exports):
     finally:
         process.kill()
     assert process.returncode == 0
-    assert errors == "\nended\n"
+    assert errors == "\nstopped\n"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_a_page_for_other_machines_is_warned_of(host, pair, monkeypatch, capsys):
+def test_serving_other_machines_prints_a_warning(host, pair, monkeypatch, capsys):
     def interrupted(self):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Inspector, "serve_forever", interrupted)
     serve(pair, "", host, 0)
-    said = capsys.readouterr()
-    assert said.out.startswith(f"http://{host}:")
-    assert ("warning: whoever can reach" in said.err) == (host == "0.0.0.0")
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"http://{host}:")
+    assert ("warning: anyone who can reach" in captured.err) == (host == "0.0.0.0")
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +270,7 @@ SHOWN = "document.querySelector('#heat').textContent"
 
 
 def fresh(browser, server, size=WIDE, dark: bool = False):
-    """The page, opened and with its first answer."""
+    """Open the page and wait for its first response."""
     tab = browser()
     tab.look(*size, dark=dark)
     tab.open(server.url)
@@ -280,7 +279,7 @@ def fresh(browser, server, size=WIDE, dark: bool = False):
 
 
 def retype(tab, text: str) -> None:
-    """Replace the text as a user does, and wait for the answer."""
+    """Replace the text as a user does, and wait for the response."""
     tab.run("document.querySelector('#text').focus(), document.querySelector('#text').select()")
     tab.run("document.querySelector('#heat').replaceChildren('waiting')")
     tab.type(text)
@@ -298,17 +297,17 @@ def test_in_a_browser_type_corrupt_and_hover(browser, server):
 
     tab.run("document.querySelector('#corrupt').focus()")
     seen = set()
-    for _ in range(8):  # the first press corrupts, the others ask for other samples
+    for _ in range(8):  # the first press corrupts, the others draw new samples
         tab.press("Enter")
         tab.wait(QUIET)
         seen.add(tab.run(SHOWN))
         if tab.run("!!document.querySelector('.token.caught, .token.missed')"):
             break
     assert tab.run("document.querySelector('#corrupt').textContent") == "Another sample"
-    counted = tab.run("[...document.querySelectorAll('#counts dd')].map(e => +e.textContent)")
+    numbers = tab.run("[...document.querySelectorAll('#counts dd')].map(e => +e.textContent)")
     replaced = tab.run("document.querySelectorAll('.token.caught, .token.missed').length")
-    assert counted[0] + counted[1] == replaced > 0
-    assert tab.run("document.querySelectorAll('#notable li').length") == replaced + counted[2]
+    assert numbers[0] + numbers[1] == replaced > 0
+    assert tab.run("document.querySelectorAll('#notable li').length") == replaced + numbers[2]
 
     selector = ".token.caught, .token.missed"
     tip = f"getComputedStyle(document.querySelector('{selector}'), '::before')"
@@ -329,17 +328,17 @@ def test_in_a_browser_by_keyboard_alone(browser, server):
     tab = fresh(browser, server)
     tab.run("document.querySelector('#seed').focus()")
     tab.press("Tab")
-    here = "[...document.querySelectorAll('.token')].indexOf(document.activeElement)"
-    assert tab.run(here) == 0
+    focused = "[...document.querySelectorAll('.token')].indexOf(document.activeElement)"
+    assert tab.run(focused) == 0
     tab.press("ArrowRight")
-    assert tab.run(here) == 1
+    assert tab.run(focused) == 1
     tip = "getComputedStyle(document.activeElement, '::before')"
     assert tab.run(f"{tip}.display") == "block"
     tab.press("End")
-    assert tab.run(here) == tab.run("document.querySelectorAll('.token').length - 1")
+    assert tab.run(focused) == tab.run("document.querySelectorAll('.token').length - 1")
     tab.press("Home")
     tab.press("ArrowLeft")
-    assert tab.run(here) == 0
+    assert tab.run(focused) == 0
     assert tab.console == []
 
 
@@ -349,7 +348,7 @@ def test_in_a_browser_by_keyboard_alone(browser, server):
 @pytest.mark.parametrize("dark", [False, True])
 def test_in_a_browser_everything_fits_and_can_be_read(size, dark, browser, server):
     tab = fresh(browser, server, size, dark)
-    for name in ("long word", "long pieces", "right to left", "emoji", "layout"):
+    for name in ("long word", "many subwords", "right to left", "emoji", "layout"):
         retype(tab, ODD_TEXTS[name])
         tab.run("document.querySelector('.token')?.focus()")
         assert tab.run("document.documentElement.scrollWidth") <= size[0], name
@@ -360,7 +359,7 @@ def test_in_a_browser_everything_fits_and_can_be_read(size, dark, browser, serve
     assert tab.console == []
 
 
-# Of every text with what is painted behind it, by WCAG 2: colours blended, then their ratio.
+# The contrast of every text with its background by WCAG 2.
 CONTRASTS = """(() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
   const light = (rgb) => rgb.map((c) => c / 255).map((c) =>
@@ -398,21 +397,21 @@ def test_in_a_browser_odd_texts_are_only_text(browser, server):
         assert tab.run(elements) == before, name
         assert tab.run("document.title") == title
     retype(tab, "")
-    assert tab.run(SHOWN) == "Nothing to look at yet."
+    assert tab.run(SHOWN) == "Type a text to see predictions."
     assert tab.run("document.querySelector('#corrupt').disabled")
     assert tab.console == []
 
 
 @needs_chromium
 @pytest.mark.slow
-def test_in_a_browser_the_end_of_the_server_is_said(browser, server):
+def test_in_a_browser_the_end_of_the_server_is_reported(browser, server):
     tab = fresh(browser, server)
     speed = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
-    tab.tell("Network.emulateNetworkConditions", offline=True, **speed)
-    # A request may still get through: the network hears of it a moment later than we are told.
+    tab.send("Network.emulateNetworkConditions", offline=True, **speed)
+    # A request may still get through: going offline takes effect with a delay.
     press = "document.querySelector('#corrupt').click()"
     tab.wait(f"{QUIET} && ({press}, !document.querySelector('#trouble').hidden)")
-    assert "The server has ended" in tab.run("document.querySelector('#trouble').textContent")
+    assert "The server has stopped" in tab.run("document.querySelector('#trouble').textContent")
 
 
 @needs_chromium

@@ -1,4 +1,4 @@
-"""From which probability on tokens count as replaced, the same wherever they are shown."""
+"""The probability from which tokens are flagged is the same wherever they are shown."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ TEXT = "kata lodi mifu kata lodi mifu kata lodi"
 
 
 def test_as_many_are_flagged_as_were_replaced():
-    """Among probabilities that are all far below one half, as early in training."""
+    """All probabilities are far below one half, as early in training."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.rand(20_000, generator=generator) < 0.1
     logits = torch.randn(20_000, generator=generator) / 2 + labels - 3
@@ -34,19 +34,19 @@ def test_as_many_are_flagged_as_were_replaced():
 
 
 def test_without_replaced_tokens_there_is_no_threshold():
-    none, some = torch.zeros(BINS, dtype=torch.long), torch.ones(BINS, dtype=torch.long)
-    assert all(map(np.isnan, threshold_at_rate(none, some)))
+    zeros, ones = torch.zeros(BINS, dtype=torch.long), torch.ones(BINS, dtype=torch.long)
+    assert all(map(np.isnan, threshold_at_rate(zeros, ones)))
 
 
 @pytest.fixture(scope="module")
 def evaluated(shards, tmp_path_factory):
-    """A run that was evaluated, and gives no token as much as the threshold it would have."""
+    """Return an evaluated run and its threshold."""
     run = tmp_path_factory.mktemp("evaluated") / "run"
     make_run(shards, run)
     tokens, threshold = examples_of_run(run, 4)
-    assert threshold == Threshold()  # nothing is known yet: the likeliest of each text
-    assert all(any(verdict_on(token).sign for token in some) for some in tokens)
-    values = sorted(token.probability for some in tokens for token in some)
+    assert threshold == Threshold()  # unknown yet: the top tokens of each text
+    assert all(any(verdict_on(token).sign for token in example) for example in tokens)
+    values = sorted(token.probability for example in tokens for token in example)
     record = {"threshold": values[-5], "replaced_rate": 0.12, "false_alarm_rate": 0.034}
     lines = [{"step": 5, "split": "validation", **record}, {"step": 5, "split": "train"}]
     later = {"step": 9, "split": "validation", "threshold": 1.0}  # after the checkpoint
@@ -61,29 +61,29 @@ def test_runs_exports_and_pages_flag_from_the_same_probability(evaluated, tmp_pa
     tokens, used = examples_of_run(run, 4)
     assert used == threshold
     flagged = [
-        t for some in tokens for t in some if verdict_on(t).name in ("caught", "false-alarm")
+        t for example in tokens for t in example if verdict_on(t).name in ("caught", "false-alarm")
     ]
     assert len(flagged) == 5
     export_run(Export(run, tmp_path / "model"))
     of_folder, pair = load_pair(str(tmp_path / "model")), load_pair(str(run))
     assert of_folder.threshold == pair.threshold == threshold
-    for some in (detect(pair, TEXT), corrupt_text(pair, TEXT, 0.5, 0)):
-        assert {token.threshold for token in some} == {threshold.value}
-    said = f"flagged: from {100 * threshold.value:.1f} % on"
-    assert said in as_json(pair, TEXT, some)["said"]
-    assert said in page(pair, TEXT, some)
+    for shown in (detect(pair, TEXT), corrupt_text(pair, TEXT, 0.5, 0)):
+        assert {token.threshold for token in shown} == {threshold.value}
+    text = f"flagged: from {100 * threshold.value:.1f} % on"
+    assert text in as_json(pair, TEXT, shown)["said"]
+    assert text in page(pair, TEXT, shown)
     assert "12.0 %" in str(threshold)
     assert "false-alarm rate 3.4 %" in str(threshold)
 
 
-def test_a_model_from_elsewhere_flags_the_likeliest_and_says_so(evaluated, tmp_path):
+def test_without_a_threshold_the_top_tokens_are_flagged(evaluated, tmp_path):
     run, _ = evaluated
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").unlink()
     pair = load_pair(str(tmp_path / "run"))
     tokens = detect(pair, TEXT)
-    likeliest = max(token.probability for token in tokens)
-    names = {verdict_on(token).name for token in tokens if token.probability == likeliest}
+    highest = max(token.probability for token in tokens)
+    names = {verdict_on(token).name for token in tokens if token.probability == highest}
     assert names == {"suspected"}
     assert len(summary(tokens)) >= 2
     assert "no validation threshold is known" in as_json(pair, TEXT, tokens)["said"]

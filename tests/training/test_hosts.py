@@ -78,4 +78,4 @@ def test_two_hosts_train_and_one_that_dies_comes_back(hosts, recipe, shards, tmp
     for process in again:
         os.killpg(process.pid, signal.SIGKILL)
     said = (tmp_path / "electrify-a.log").read_text() + (tmp_path / "electrify-b.log").read_text()
-    assert "going on from step" in said
+    assert "resuming from step" in said

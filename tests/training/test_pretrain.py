@@ -106,7 +106,7 @@ def test_a_signal_saves_and_the_run_ends_the_same(
     code = nursery.wait()
     if code:
         assert code == 130
-        assert "the same command goes on" in (tmp_path / "log").read_text()
+        assert "rerun the command to resume" in (tmp_path / "log").read_text()
     assert nursery.run(*command, log=tmp_path / "log") == 0
     assert_equal(tmp_path / "run", unbroken)
 
@@ -140,7 +140,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(unbroken, nursery, recipe, s
     assert nursery.run(*command, log=tmp_path / "log") == 0
     said = (tmp_path / "log").read_text()
     assert "step-00000060" in said
-    assert "going on from step 50" in said
+    assert "resuming from step 50" in said
     assert_equal(run, unbroken)
 
 
@@ -220,7 +220,7 @@ def test_a_budget_of_time_becomes_steps(nursery, recipe, shards, tmp_path):
     identity = json.loads((tmp_path / "run" / "run.json").read_text())["identity"]
     steps = identity["recipe"]["run"]["steps"]
     assert checkpoint.stored(tmp_path / "run" / "checkpoints")[0].step == steps
-    assert "budget 3s, its steps took " in (tmp_path / "log").read_text()
+    assert "time budget 3 s; trained for " in (tmp_path / "log").read_text()
     first = (tmp_path / "log").read_text().splitlines()[0]
     assert first == "time budget 3 s: measuring the time of a step for about 1 s"
     assert nursery.run(*command, log=tmp_path / "log") == 0, "again: the same steps"

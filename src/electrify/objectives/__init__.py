@@ -1,1 +1,1 @@
-"""What is learned: one file for each objective, and what they have in common."""
+"""Pre-training objectives: one module per objective, and what they share."""

@@ -1,7 +1,7 @@
-"""Which losses and metrics are normal: what chance gives, and what is alarming.
+"""Reference values for losses and metrics: chance levels, typical ranges and alarms.
 
 "Is my loss normal?" has few honest answers: losses depend on the vocabulary, the text and the
-networks. Chance levels hold for every run.
+networks. Chance levels apply to every run.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,14 @@ Metrics = dict[str, float]
 
 LEAST_PATIENCE, MOST_PATIENCE = 400, 5_000
 PLATEAU = (0.65, 0.82)
-"""Shares of chance at which text guessed by frequency alone lies: 0.69 and 0.79 were measured."""
+"""Loss of predicting tokens by frequency alone, as a range of fractions of the uniform loss.
+
+Measured: 0.69 and 0.79.
+"""
 
 
 class Sizes(NamedTuple):
-    """What the losses of a run depend on, as far as it is known beforehand."""
+    """The settings of a run that its losses depend on."""
 
     vocab_size: int
     mask_rate: float = 0.15
@@ -32,12 +35,12 @@ class Sizes(NamedTuple):
 
     @property
     def uniform_loss(self) -> float:
-        """The loss of a masked language model that knows nothing."""
+        """The loss of uniform guessing over the vocabulary."""
         return log(self.vocab_size)
 
     @property
     def patience(self) -> int:
-        """Steps before a run can be judged: half the warm-up, within bounds."""
+        """Number of steps before alarms are raised: half the warm-up, within bounds."""
         return min(max(self.warmup // 2, LEAST_PATIENCE), MOST_PATIENCE)
 
 
@@ -56,7 +59,7 @@ def sizes_of(recipe: Recipe, vocab_size: int) -> Sizes:
 
 
 class Reference(NamedTuple):
-    """What somebody's run showed."""
+    """Metrics that somebody published for a run, at one step."""
 
     step: int
     metrics: Metrics
@@ -64,60 +67,84 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What an alarm is decided by; `seen["auc"]` is not a number if it was not measured."""
+    """What an alarm is decided by; `seen["auc"]` is NaN if it was not measured."""
 
     step: int
     sizes: Sizes
     metrics: Metrics
     best: float = 0.0
-    """The best of the watched metric since the run could first be judged."""
+    """The best value of the watched metric since alarms were enabled."""
     rising: bool = False
-    """Whether the watched metric has been going up."""
+    """Whether the watched metric is increasing."""
 
     def __getitem__(self, metric: str) -> float:
         return self.metrics.get(metric, nan)
 
 
 class Alarm(NamedTuple):
-    """Something that goes wrong without an error."""
+    """A training failure that raises no exception."""
 
     kind: str
     holds: Callable[[Seen], bool]
-    """Whether the numbers of one interval look like it."""
+    """Return whether the metrics of one logging interval show this failure."""
     text: Callable[[Seen], str]
-    """What is seen, usual causes, and the options to change."""
+    """Return the symptom, its usual causes, and the options to change."""
 
 
 def not_learning(network: str, metric: str, causes: str) -> Alarm:
-    """Return the alarm of a masked language model whose loss stays at that of guessing."""
+    """Return the alarm for a masked language model whose loss stays at uniform guessing."""
     return Alarm(
-        "generator learns nothing",  # the name under which checkpoints remember it
+        "generator learns nothing",  # checkpoints store alarms under this name
         lambda seen: seen[metric] > seen.sizes.uniform_loss - 0.25,
         lambda seen: (
-            f"the {network} learns nothing: loss {seen[metric]:.2f} after {seen.step:,} steps, "
-            f"where chance is {seen.sizes.uniform_loss:.2f}. Usual causes: {causes}"
+            f"the {network} is not learning: loss {seen[metric]:.2f} after {seen.step:,} steps, "
+            f"while uniform guessing gives {seen.sizes.uniform_loss:.2f}. Usual causes: {causes}"
         ),
     )
 
 
-def masked_lm_reading(label: str, loss: float, sizes: Sizes) -> list[str]:
-    """Say how the loss of a masked language model compares with guessing."""
-    said = [f"{label} {loss:.2f}, chance {sizes.uniform_loss:.2f}"]
+def sentence(clauses: str) -> str:
+    """Return clauses as a sentence; an empty string stays empty.
+
+    >>> sentence("the loss is below chance")
+    'The loss is below chance.'
+    """
+    return f"{clauses[0].upper()}{clauses[1:]}." if clauses else ""
+
+
+def masked_lm_reading(network: str, loss: float, sizes: Sizes) -> str:
+    """Interpret the loss of a masked language model in one clause; empty if it is NaN."""
     ((low, high, _),) = frequency_band(sizes)
-    if low <= loss <= high:
-        said.append(
-            f"between {low:.1f} and {high:.1f} tokens are guessed mostly by frequency; bodies with "
-            "post-norm (ELECTRA, BERT) stay there for thousands of steps, which is normal"
+    if loss > high:
+        return f"the {network} does not predict better than by token frequency yet"
+    if loss >= low:
+        return (
+            f"the {network} still predicts tokens mostly by frequency, which is normal for the "
+            "first few thousand steps"
         )
-    return said
+    return f"the {network} predicts better than by token frequency" if loss < low else ""
+
+
+def masked_lm_details(label: str, loss: float, sizes: Sizes) -> list[str]:
+    """Return sentences that compare the loss of a masked language model with guessing."""
+    ((low, high, _),) = frequency_band(sizes)
+    text = (
+        f"{label} {loss:.2f}: uniform guessing gives {sizes.uniform_loss:.2f}, "
+        f"guessing by token frequency between {low:.1f} and {high:.1f}."
+    )
+    normal = (
+        "Post-norm encoders (ELECTRA, BERT) stay in that range for thousands of steps, which is "
+        "normal."
+    )
+    return [text, normal] if low <= loss <= high else [text]
 
 
 def uniform_level(sizes: Sizes, latest: Metrics) -> list[tuple[float, str]]:
     """Return the loss of uniform guessing."""
-    return [(sizes.uniform_loss, f"chance {sizes.uniform_loss:.2f}")]
+    return [(sizes.uniform_loss, f"uniform guessing {sizes.uniform_loss:.2f}")]
 
 
 def frequency_band(sizes: Sizes) -> list[tuple[float, float, str]]:
-    """Return the losses of guessing by the tokens' frequencies."""
-    low, high = (share * sizes.uniform_loss for share in PLATEAU)
+    """Return the range of losses of guessing by token frequency."""
+    low, high = (fraction * sizes.uniform_loss for fraction in PLATEAU)
     return [(low, high, "guessing by frequency")]

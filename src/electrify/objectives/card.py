@@ -1,10 +1,10 @@
-"""The model card of an exported network: what it is, from what, how well, and how it differs.
+"""Model cards for exported networks.
 
-Everything in it is computed from the recipe, the manifest of the shards and the run's metrics.
+Everything in a card is computed from the recipe, the shard manifest and the run's metrics.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,29 +13,30 @@ from transformers import CONFIG_MAPPING
 from electrify import __version__, config
 from electrify.objectives.objective import Objective
 from electrify.recipes.schema import OBJECTIVES, Recipe, load
+from electrify.storage.commit import flat
 
 ENCODER_SUMMARY = (
-    "the pre-trained backbone without a head, to fine-tune: every class of transformers for this "
+    "the pre-trained backbone without a head, for fine-tuning: every transformers class of this "
     "architecture loads it and adds a new head"
 )
 
 
 class Facts(NamedTuple):
-    """What a card is written from."""
+    """The inputs of a model card."""
 
     objective: Objective
     recipe: Recipe
     step: int
     shards: Mapping[str, Any]
-    """The manifest of the shards."""
+    """The shard manifest."""
     metrics: Mapping[str, float]
-    """On the validation set, at `step`."""
+    """Validation metrics at `step`."""
 
 
 def card(role: str, network: Any, facts: Facts) -> str:
-    """A README.md for the folder of a network."""
-    name, roles = type(network).__name__, facts.objective.roles
-    says = roles[role].says if role in roles else ENCODER_SUMMARY
+    """Return the README.md of a network's folder."""
+    name, roles, run = type(network).__name__, facts.objective.roles, facts.recipe.run
+    description = roles[role].description if role in roles else ENCODER_SUMMARY
     return "\n".join(
         [
             "---",
@@ -45,10 +46,10 @@ def card(role: str, network: Any, facts: Facts) -> str:
             "",
             f"# {network.config.model_type} {role}",
             "",
-            f"`{name}`, {network.num_parameters():,} parameters: {says}.",
-            f"Trained {facts.step:,} of {facts.recipe.run.steps:,} steps by electrify {__version__}"
-            f" on {_tokens_seen(facts):,} tokens, batches of {facts.recipe.run.batch_size} ×"
-            f" {facts.recipe.run.length}.",
+            f"`{name}`, {network.num_parameters():,} parameters: {description}.",
+            f"Trained for {facts.step:,} of {run.steps:,} steps with electrify {__version__} on"
+            f" {facts.step * run.batch_size * run.length:,} tokens, in batches of"
+            f" {run.batch_size} × {run.length}.",
             "",
             "```python",
             f"from transformers import AutoTokenizer, {name}",
@@ -57,7 +58,7 @@ def card(role: str, network: Any, facts: Facts) -> str:
             f'model = {name}.from_pretrained("FOLDER")',
             "```",
             "",
-            "## On held-out text",
+            "## Validation metrics",
             "",
             *_metrics(facts),
             "",
@@ -65,7 +66,7 @@ def card(role: str, network: Any, facts: Facts) -> str:
             "",
             *_data(facts.shards),
             "",
-            "## Where this differs from the paper's code",
+            "## Differences from the official code",
             "",
             f"Compared with `{nearest_official(facts.recipe)}`, the nearest official recipe:",
             "",
@@ -85,17 +86,13 @@ def card(role: str, network: Any, facts: Facts) -> str:
 
 
 def _without_paths(recipe: Recipe) -> Recipe:
-    """The recipe without folders of the machine it ran on."""
+    """Return the recipe without absolute paths of the machine that it ran on."""
     for role in ("discriminator", "generator"):
         part = getattr(recipe, role)
         if Path(part.init_from).is_absolute():
-            named = replace(part, init_from=Path(part.init_from).name)
-            recipe = replace(recipe, **{role: named})
+            part = replace(part, init_from=Path(part.init_from).name)
+            recipe = replace(recipe, **{role: part})
     return recipe
-
-
-def _tokens_seen(facts: Facts) -> int:
-    return facts.step * facts.recipe.run.batch_size * facts.recipe.run.length
 
 
 def _metrics(facts: Facts) -> list[str]:
@@ -104,7 +101,7 @@ def _metrics(facts: Facts) -> list[str]:
         for name, metric in facts.objective.shown.items()
         if metric.card and facts.metrics.get(name) is not None
     ]
-    return ["| measure | value |", "|---|---|", *rows] if rows else ["Not measured."]
+    return ["| metric | value |", "|---|---|", *rows] if rows else ["Not evaluated."]
 
 
 def _data(shards: Mapping[str, Any]) -> list[str]:
@@ -125,9 +122,9 @@ def _data(shards: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-# The official sizes; a run is compared with the one that it is nearest to.
+# A run is compared with the closest of the official sizes.
 OFFICIAL_RECIPES = ("electra-small", "electra-small-plus", "electra-base", "electra-large")
-# Fields that change nothing of what is learned, but for chance.
+# Fields that do not affect what is learned, apart from randomness.
 NOT_COMPARED = {
     f"run.{name}"
     for name in (
@@ -135,7 +132,7 @@ NOT_COMPARED = {
         *("save_every", "keep_last", "keep_percent"),
     )
 }
-# What a difference means, with our value and the official one.
+# Descriptions of differences, with our value and the official one.
 DIFFERENCE_TEXTS = {
     "discriminator.architecture": "the architecture is {ours} (officially {official})",
     "discriminator.init_from": "the discriminator starts from released weights ({ours})",
@@ -147,11 +144,11 @@ DIFFERENCE_TEXTS = {
     "generator.init_from": "the generator starts from released weights ({ours})",
     "sharing.embeddings": "shared embeddings: {ours} (officially {official}: all embeddings and"
     " their LayerNorm)",
-    "sharing.projection": "generator and discriminator share the projection of the embeddings",
+    "sharing.projection": "generator and discriminator share the embedding projection",
     "sharing.encoder": "generator and discriminator share one encoder (officially two)",
     "objective.kind": "the objective is {ours}, not replaced token detection",
     "objective.mask_rate": "{ours:.1%} of the tokens are masked (officially {official:.1%})",
-    "objective.shown_as_mask": "{ours:.1%} of the masked tokens show [MASK] (officially"
+    "objective.shown_as_mask": "{ours:.1%} of the masked tokens are replaced by [MASK] (officially"
     " {official:.1%})",
     "objective.with_replacement": "masked positions are drawn without replacement (officially with;"
     " duplicates averaged)",
@@ -175,97 +172,87 @@ DIFFERENCE_TEXTS = {
     "run.steps": "{ours:,} steps (officially {official:,})",
     "run.batch_size": "batches of {ours:,} examples (officially {official:,})",
     "run.length": "examples of {ours:,} tokens (officially {official:,})",
-    "run.init": "starting weights as the architecture has them",
-    "run.output_bias": "output biases start at token frequencies (officially at zero)",
+    "run.init": "weights are initialized as in transformers",
+    "run.output_bias": "output biases are initialized at token frequencies (officially at zero)",
     "run.precision": "matmuls in {ours} (officially {official})",
 }
-WORDS_FOR_ZERO = {
+TEXTS_FOR_ZERO = {
     "optimizer.clip": "gradients are not clipped (officially to a norm of {official:.4g})"
 }
 ALWAYS = [
-    "tokens are sampled by inverse CDF from one uniform number each: the distribution of the "
-    "official Gumbel noise, other draws",
-    "examples are visited in a new permutation each epoch (officially a local shuffle)",
-    "metrics are on held-out text and over real tokens (officially training text, with padding)",
+    "tokens are sampled by inverse CDF from one uniform number each: the same distribution as "
+    "the official Gumbel noise, but different draws",
+    "examples are visited in a new permutation every epoch (officially a local shuffle)",
+    "metrics are computed on validation text without padding (officially on training text, with "
+    "padding)",
 ]
 
 
 def deviations(recipe: Recipe, shards: Mapping[str, Any]) -> list[str]:
-    """In words, where a run differs from what google-research/electra does."""
-    found = recipe_differences(_without_paths(recipe))
+    """Return descriptions of how a run differs from google-research/electra."""
+    differences = recipe_differences(_without_paths(recipe))
     prepared = shards["identity"].get("settings", {})
     if prepared.get("layout", "electra") != "electra":
-        found.append(f"examples in the layout {prepared['layout']}, not ELECTRA's")
+        differences.append(f"examples use the layout {prepared['layout']}, not ELECTRA's")
     elif prepared.get("overflow", "drop") != "drop":
-        found.append("what does not fit an example goes into the next (officially it is dropped)")
-    return [*found, *ALWAYS]
+        differences.append("overflowing text continues in the next example (officially dropped)")
+    return [*differences, *ALWAYS]
 
 
 def recipe_differences(recipe: Recipe) -> list[str]:
-    """In words, every setting in which a recipe differs from the nearest official one.
+    """Return a description of every setting that differs from the nearest official recipe.
 
-    A field that has no words is named with both values, so that none can be left out.
+    A field without a description is listed with both values, so that none can be left out.
     """
-    found = _differences(recipe, official(nearest_official(recipe)))
-    return [_in_words(name, ours, theirs) for name, (ours, theirs) in found.items()]
+    differences = _differences(recipe, official(nearest_official(recipe)))
+    return [_describe(name, ours, theirs) for name, (ours, theirs) in differences.items()]
 
 
 def nearest_official(recipe: Recipe) -> str:
-    """The official recipe whose discriminator and examples are the most like a recipe's."""
+    """Return the official recipe with the most similar discriminator and example length."""
 
-    def unlike(name: str) -> int:
-        found = _differences(recipe, official(name))
-        return sum(one.startswith("discriminator.") or one == "run.length" for one in found)
+    def distance(name: str) -> int:
+        differences = _differences(recipe, official(name))
+        return sum(field.startswith(("discriminator.", "run.length")) for field in differences)
 
-    return min(OFFICIAL_RECIPES, key=unlike)
+    return min(OFFICIAL_RECIPES, key=distance)
 
 
 def official(name: str) -> Recipe:
-    """A shipped recipe with the one detail of the official code that it does not copy."""
+    """Return a shipped recipe with the one detail of the official code that it does not copy."""
     shipped = load(name)
     return replace(shipped, objective=replace(shipped.objective, with_replacement=True))
 
 
 def _differences(recipe: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
-    """Our value and the official one of every setting that differs."""
+    """Return our value and the official one for every setting that differs."""
     ours, theirs = _settings(recipe), _settings(other)
+    skipped = [f"{name}." for name in OBJECTIVES[recipe.objective.kind].unused]
     if recipe.discriminator.init_from or recipe.discriminator.architecture != "electra":
-        ours, theirs = (  # what sizes it has, no official recipe can be compared with
-            {name: v for name, v in one.items() if not name.startswith("discriminator.config.")}
-            for one in (ours, theirs)
-        )
-    if unused := OBJECTIVES[recipe.objective.kind].unused:
-        prefixes = tuple(f"{name}." for name in unused)
-        ours = {name: v for name, v in ours.items() if not f"{name}.".startswith(prefixes)}
-        theirs = {name: value for name, value in theirs.items() if name in ours}
-    names = [*ours, *(name for name in theirs if name not in ours)]
-    pairs = {name: (ours.get(name), theirs.get(name)) for name in names}
-    return {name: (a, b) for name, (a, b) in pairs.items() if a != b and name not in NOT_COMPARED}
+        skipped.append("discriminator.config.")  # sizes of other architectures are not comparable
+    pairs = {name: (ours.get(name), theirs.get(name)) for name in ours | theirs}
+    return {
+        name: (a, b)
+        for name, (a, b) in pairs.items()
+        if a != b and name not in NOT_COMPARED and not f"{name}.".startswith(tuple(skipped))
+    }
 
 
 def _settings(recipe: Recipe) -> dict[str, Any]:
-    """All settings by name, and each field of a network's configuration by its own."""
-    found: dict[str, Any] = {}
-    for part in fields(Recipe):
-        section = getattr(recipe, part.name)
-        for one in fields(section):
-            name, value = f"{part.name}.{one.name}", getattr(section, one.name)
-            if isinstance(value, dict):
-                found |= {f"{name}.{key}": of_key for key, of_key in value.items()}
-            else:
-                found[name] = value
+    """Return all settings by name, including each field of a network's config."""
+    settings = flat(config.to_dict(recipe))
     if recipe.discriminator.architecture == "electra" and not recipe.discriminator.init_from:
         defaults = CONFIG_MAPPING["electra"]()
         sizes = {key for name in OFFICIAL_RECIPES for key in load(name).discriminator.config}
         for key in sorted(sizes):
-            found.setdefault(f"discriminator.config.{key}", getattr(defaults, key))
-    return found
+            settings.setdefault(f"discriminator.config.{key}", getattr(defaults, key))
+    return settings
 
 
-def _in_words(name: str, ours: Any, theirs: Any) -> str:
-    words = DIFFERENCE_TEXTS.get(name, f"{name} = {{ours}} (officially {{official}})")
+def _describe(name: str, ours: Any, theirs: Any) -> str:
+    template = DIFFERENCE_TEXTS.get(name, f"{name} = {{ours}} (officially {{official}})")
     if name == "objective.kind":
         ours = OBJECTIVES[ours].title
     if ours == 0:
-        words = WORDS_FOR_ZERO.get(name, words)
-    return words.format(ours=ours, official="not set" if theirs is None else theirs)
+        template = TEXTS_FOR_ZERO.get(name, template)
+    return template.format(ours=ours, official="not set" if theirs is None else theirs)

@@ -1,14 +1,15 @@
-"""Objectives in loops that are not ours: a data collator, and a module for `transformers.Trainer`.
+"""Objectives in your own training loop: a data collator, and a module for `transformers.Trainer`.
 
     model = ReplacedTokenDetection(generator, discriminator)
     collate = MaskingCollator(tokenizer)
     Trainer(WithDictOutput(model), args, train_dataset=examples, data_collator=collate)
 
-`TrainingArguments` needs `remove_unused_columns=False`, as the collator makes the batch's fields,
-and `save_strategy="no"`: networks that share weights are saved by their own `save_pretrained`.
+`TrainingArguments` needs `remove_unused_columns=False`, because the collator creates the fields of
+the batch, and `save_strategy="no"`, because networks that share weights are saved with their own
+`save_pretrained`.
 """
 
-# B batch, L length, N slots a row
+# B batch, L length
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,10 +29,10 @@ from electrify.tokens.tokenizer import SPECIAL_ROLES, SpecialIds
 class MaskingCollator:
     """Pads tokenized examples and masks them as the official code does.
 
-    Examples are what a tokenizer of transformers returns: `input_ids`, perhaps `token_type_ids` and
-    `attention_mask`, which tells padding from text. Rows have slots for a full example of `length`
-    tokens, or of the longest in the batch. Masks are drawn by torch's generator, so that every
-    worker of a `DataLoader` has its own.
+    Examples are what a transformers tokenizer returns: `input_ids`, and optionally `token_type_ids`
+    and `attention_mask`. Every row has as many slots as an example of `length` tokens needs, by
+    default the longest in the batch. Masks are seeded from torch's generator, so every worker of a
+    `DataLoader` draws its own.
     """
 
     def __init__(self, tokenizer: Any, mask_rate: float = 0.15, length: int | None = None) -> None:
@@ -39,9 +40,9 @@ class MaskingCollator:
         ids: dict[str, Any] = {n: getattr(tokenizer, f"{n}_token_id", None) for n in SPECIAL_ROLES}
         if missing := [role for role, number in ids.items() if number is None and role != "unk"]:
             raise UserError(
-                "the tokenizer lacks special tokens",
+                "the tokenizer has no special tokens for masking",
                 got=f"no {', '.join(missing)} token",
-                fix='tokenizer.add_special_tokens({"mask_token": "[MASK]", …}), then resize the '
+                fix='call tokenizer.add_special_tokens({"mask_token": "[MASK]", …}) and resize the '
                 "embeddings of both networks",
             )
         self.special = SpecialIds(**ids)
@@ -62,34 +63,34 @@ class MaskingCollator:
 
 
 def _real_tokens(example: Mapping[str, Any]) -> int:
-    """Return how many tokens of an example are not padding, which must come last."""
+    """Return the number of tokens before the padding, which must come last."""
     mask = example.get("attention_mask")
     if mask is None:
         return len(example["input_ids"])
-    count = int(sum(int(one) for one in mask))
-    if not all(int(one) for one in mask[:count]):
+    count = int(sum(mask))
+    if not all(mask[:count]):
         raise UserError(
             "examples must be padded at the end",
-            got="padding before text in an attention_mask",
-            fix='tokenizer.padding_side = "right", or do not pad: the collator does',
+            got="an attention_mask with padding before text",
+            fix='set tokenizer.padding_side = "right", or do not pad: the collator pads',
         )
     return count
 
 
 class WithDictOutput(nn.Module):
-    """An objective that takes the fields of a batch and returns a dictionary with its loss.
+    """An objective that takes the fields of a batch as arguments and returns a dictionary.
 
-    Losses are means over the batch at hand, as in `Trainer`, not over a global batch.
+    Losses are means over the given batch, as in `Trainer`, not over a global batch.
     """
 
-    accepts_loss_kwargs = False  # of `Trainer`: no number of items is wanted
+    accepts_loss_kwargs = False  # so that `Trainer` does not pass num_items_in_batch
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
         self.objective = objective
 
     def forward(self, return_loss: bool = True, **fields: Tensor) -> dict[str, Tensor]:
-        """Return the loss, and sums for the metrics; `return_loss` lets `Trainer` evaluate."""
+        """Return the loss, and sums for the metrics; `Trainer` needs `return_loss` to evaluate."""
         batch = Batch(**fields)
         loss, sums = self.objective(batch, batch.totals())
         return {"loss": loss, **sums}

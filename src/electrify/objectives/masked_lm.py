@@ -1,6 +1,6 @@
-"""What a masked language model says of the masked positions of a batch, and its loss."""
+"""Predictions of a masked language model at the masked positions of a batch, and its loss."""
 
-# B batch, L length, N slots a row, M = B × N slots, V vocabulary
+# B batch, L length, N slots per row, M = B × N slots, V vocabulary
 
 from typing import NamedTuple
 
@@ -11,26 +11,26 @@ from electrify.batches.batch import Batch, Totals
 from electrify.models.gather import flat_rows, head_only_on
 from electrify.models.inputs import call
 
-EPSILON = 1e-6  # google-research/electra adds it to the number of slots and of tokens
+EPSILON = 1e-6  # google-research/electra adds it to the numbers of slots and of tokens
 
 
 class Prediction(NamedTuple):
-    """What a masked language model says of the slots of a batch."""
+    """Predictions of a masked language model for the slots of a batch."""
 
     probs_MV: Tensor
-    """Of every token, in float32, without gradient; gone after the backward pass."""
+    """Float32 probabilities without gradient; the backward pass overwrites them."""
     original_M: Tensor
     weights_M: Tensor
     loss: Tensor
-    """These rows' share of the loss: their sum over the total of the whole global batch."""
+    """The contribution of these rows: their sum over the total of the global batch."""
 
     def correct(self) -> Tensor:
-        """Return in how many slots the original is the most likely token."""
+        """Return the number of slots in which the original is the most likely token."""
         return ((self.probs_MV.argmax(dim=-1) == self.original_M) * self.weights_M).sum()
 
 
 def predict_slots(model: nn.Module, batch: Batch[Tensor], totals: Totals) -> Prediction:
-    """Run a model's head on the slots alone; the loss is in float32."""
+    """Run a model with its head on the slots only; the loss is in float32."""
     length = batch.ids_BL.shape[1]
     rows_M = flat_rows(batch.positions_BN, length)
     with head_only_on(model, rows_M):
@@ -43,10 +43,10 @@ def predict_slots(model: nn.Module, batch: Batch[Tensor], totals: Totals) -> Pre
 
 
 class CrossEntropy(torch.autograd.Function):
-    """A weighted sum of cross-entropies, and the probabilities, in one matrix of logits' size.
+    """Weighted sum of cross-entropies, and the probabilities, in one matrix the size of the logits.
 
-    torch's own would hold the log-probabilities, their gradient and the logits' at once, and
-    sampling would compute the probabilities once more.
+    torch's own function keeps the log-probabilities, their gradient and that of the logits at the
+    same time, and sampling would compute the probabilities again.
     """
 
     @staticmethod
@@ -56,7 +56,7 @@ class CrossEntropy(torch.autograd.Function):
         original_M: Tensor,
         shares_M: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss, and the matrix, which holds probabilities once the loss is read off."""
+        """Return the loss, and the matrix, which then holds the probabilities."""
         matrix_MV = torch.log_softmax(logits_MV, dim=-1)
         loss = -(matrix_MV.gather(1, original_M.unsqueeze(1)).squeeze(1) * shares_M).sum()
         probs_MV = matrix_MV.exp_()
@@ -65,10 +65,10 @@ class CrossEntropy(torch.autograd.Function):
         return loss, probs_MV
 
     @staticmethod
-    def backward(ctx, to_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
-        """Return probabilities less the truth, in the memory of the probabilities."""
-        shares_M1 = (ctx.shares_M * to_loss).unsqueeze(1)
-        # Let go of it, so that it ends with the gradient and no second pass can use it.
+    def backward(ctx, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
+        """Return probabilities minus the one-hot targets, in the memory of the probabilities."""
+        shares_M1 = (ctx.shares_M * grad_loss).unsqueeze(1)
+        # Drop the reference: the memory is freed with the gradient, and a second pass fails.
         probs_MV, ctx.probs_MV = ctx.probs_MV, None
         gradient_MV = probs_MV.mul_(shares_M1)
         gradient_MV.scatter_add_(1, ctx.original_M.unsqueeze(1), -shares_M1)

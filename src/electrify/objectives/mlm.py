@@ -1,4 +1,4 @@
-"""Masked language modelling: BERT's objective, without next-sentence prediction."""
+"""Masked language modelling: BERT's objective without next-sentence prediction."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Self
@@ -11,8 +11,10 @@ from electrify.objectives.bands import (
     Metrics,
     Sizes,
     frequency_band,
+    masked_lm_details,
     masked_lm_reading,
     not_learning,
+    sentence,
     uniform_level,
 )
 from electrify.objectives.masked_lm import predict_slots
@@ -21,7 +23,7 @@ from electrify.recipes.schema import Recipe
 
 
 class MaskedLanguageModel(Objective):
-    """One network that predicts masked tokens: the baseline."""
+    """One network that predicts masked tokens; the baseline."""
 
     roles: ClassVar[Mapping[str, Role]] = {
         "model": Role("a masked language model, the baseline of the same size")
@@ -45,7 +47,9 @@ class MaskedLanguageModel(Objective):
     }
     alarms = (
         not_learning(
-            "model", "mlm_loss", "it is frozen; the learning rate is far off (optimizer.lr)"
+            "model",
+            "mlm_loss",
+            "it is frozen; the learning rate is much too high or too low (optimizer.lr)",
         ),
     )
 
@@ -62,7 +66,7 @@ class MaskedLanguageModel(Objective):
         return built
 
     def forward(self, batch: Batch[Tensor], totals: Totals) -> tuple[Tensor, Sums]:
-        """Return these rows' share of the loss, and their sums for the metrics."""
+        """Return the contribution of these rows to the loss, and their sums for the metrics."""
         prediction = predict_slots(self.model, batch, totals)
         return prediction.loss, {
             "mlm_loss": prediction.loss.detach(),
@@ -80,5 +84,10 @@ class MaskedLanguageModel(Objective):
 
     @classmethod
     def reading(cls, sizes: Sizes, step: int, metrics: Metrics) -> str:
+        """Interpret the loss in one sentence."""
+        return sentence(masked_lm_reading("model", metrics["mlm_loss"], sizes))
+
+    @classmethod
+    def details(cls, sizes: Sizes, step: int, metrics: Metrics) -> list[str]:
         """Compare the loss with guessing."""
-        return "; ".join(masked_lm_reading("loss", metrics["mlm_loss"], sizes))
+        return masked_lm_details("Masked-LM loss", metrics["mlm_loss"], sizes)

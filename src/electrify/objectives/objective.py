@@ -1,6 +1,6 @@
-"""What every objective answers for: its networks, its loss, its metrics, and how they are shown.
+"""The base class of objectives: networks, loss, metrics, and how metrics are shown.
 
-An objective is one class in one file, and one row of `recipes.schema.OBJECTIVES`. Everything that
+An objective is one class in one module, and one row of `recipes.schema.OBJECTIVES`. Everything that
 depends on the objective (planning, training, export, model card, report) asks the class.
 """
 
@@ -8,6 +8,7 @@ depends on the objective (planning, training, export, model card, report) asks t
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from math import nan
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -22,18 +23,18 @@ from electrify.objectives.bands import Alarm, Metrics, Reference, Sizes
 from electrify.recipes.schema import OBJECTIVES, Recipe
 
 Sums = dict[str, Tensor]
-"""What metrics are computed from: adds up over micro-batches, steps and processes."""
+"""What metrics are computed from; summed over micro-batches, steps and processes."""
 
 
 class Role(NamedTuple):
-    """One network of an objective, which is an attribute of it under the same name."""
+    """One network of an objective, stored as an attribute under the same name."""
 
-    says: str
+    description: str
     """What it does, for its model card."""
     section: str = "discriminator"
-    """The section of the recipe that it is built from."""
+    """The recipe section that it is built from."""
     every_token: bool = False
-    """Whether its head sees every token, or the masked positions alone."""
+    """Whether its head runs on every token, or only on the masked positions."""
 
 
 class Metric(NamedTuple):
@@ -42,57 +43,71 @@ class Metric(NamedTuple):
     label: str
     form: str = ".3f"
     card: str = ""
-    """What the model card calls it; left out of it if empty."""
+    """Its name in the model card; omitted if empty."""
     curve: str = ""
     """The title of its curve; not drawn if empty."""
     short: str = ""
-    """What the progress line calls it; not on it if empty."""
+    """Its name in the progress line; omitted if empty."""
     levels: Callable[[Sizes, Metrics], list[tuple[float, str]]] = lambda sizes, latest: []
-    """What to compare it with, given the newest metrics: values and what they are."""
+    """Return values to compare it with, given the latest metrics, and a label for each."""
     bands: Callable[[Sizes], list[tuple[float, float, str]]] = lambda sizes: []
-    """Ranges that mean something: from, to, and what."""
+    """Return ranges to compare it with: lower bound, upper bound, label."""
 
 
 class Objective(nn.Module, ABC):
-    """A loss over networks: called with some rows of a batch and the totals of the whole batch."""
+    """A loss over networks, called with some rows of a batch and the totals of the global batch."""
 
     roles: ClassVar[Mapping[str, Role]]
     """Its networks by name, in the order in which they are listed and exported."""
     main: ClassVar[str]
-    """The network whose encoder is what one pre-trains for."""
+    """The network whose encoder is the result of pre-training."""
     shown: ClassVar[Mapping[str, Metric]]
-    """Its metrics, the most telling first."""
+    """Its metrics, the most informative first."""
     alarms: ClassVar[tuple[Alarm, ...]] = ()
     watched: ClassVar[str] = ""
-    """The metric whose rise and fall the alarms follow; the higher the better."""
+    """The metric that alarms track over time; higher is better."""
     former_names: ClassVar[Mapping[str, str]] = {}
-    """Names that its metrics and sums had in runs of before, and those they have now."""
+    """Names of its metrics and sums in older runs, and their current names."""
     notes: tuple[str, ...] = ()
-    """In words: what networks could not share, and what released weights did not hold."""
+    """What networks could not share, and what released weights did not contain."""
 
     @classmethod
     @abstractmethod
     def build(cls, recipe: Recipe, vocabulary: Vocabulary) -> Self:
-        """Build the networks of a recipe with their starting weights."""
+        """Build the networks of a recipe with their initial weights."""
 
     @abstractmethod
     def forward(self, batch: Batch[Tensor], totals: Totals) -> tuple[Tensor, Sums]:
-        """Return these rows' share of the loss, and their sums for the metrics."""
+        """Return the contribution of these rows to the loss, and their sums for the metrics."""
 
     @staticmethod
     @abstractmethod
     def metrics(sums: Sums, batches: int = 1) -> dict[str, float]:
-        """Return the metrics of some batches from the sums over them."""
+        """Return the metrics of a number of batches from the sums over them."""
+
+    @classmethod
+    def headline(cls, sizes: Sizes, metrics: Metrics) -> list[str]:
+        """Return the main validation metrics, each with the values to compare it with."""
+        return [
+            f"{metric.label} {_rounded(metrics[name])}"
+            + "".join(f" ({label})" for _, label in metric.levels(sizes, metrics))
+            for name, metric in cls.shown.items()
+            if metric.curve and name in metrics
+        ]
 
     @classmethod
     def reading(cls, sizes: Sizes, step: int, metrics: Metrics) -> str:
-        """Say in words what validation metrics mean."""
-        values = (f"{m.label} {metrics[n]:{m.form}}" for n, m in cls.shown.items() if n in metrics)
-        return ", ".join(values)
+        """Return one sentence that interprets validation metrics, or an empty string."""
+        return ""
+
+    @classmethod
+    def details(cls, sizes: Sizes, step: int, metrics: Metrics) -> list[str]:
+        """Return sentences that compare validation metrics with reference values."""
+        return []
 
     @classmethod
     def reference(cls, sizes: Sizes) -> Reference | None:
-        """Return what somebody's run of the same sizes showed, if that is known."""
+        """Return the published metrics of a run with the same sizes, if there are any."""
         return None
 
     @property
@@ -101,34 +116,34 @@ class Objective(nn.Module, ABC):
         return {role: getattr(self, role) for role in self.roles}
 
     def weight_of(self, role: str) -> float:
-        """Return the weight of a network's loss: with 0 it is not trained by it."""
+        """Return the weight of a network's loss; 0 if the loss does not train it."""
         return 1.0
 
     def broken_ties(self, recipe: Recipe) -> list[str]:
-        """Return what the networks should share by the recipe, and do not."""
+        """Return what the recipe says the networks share but they do not."""
         return []
 
     def start_at_frequencies(self, counts_V: Tensor, mask_rate: float) -> None:
-        """Let heads start with what is true of any text, so that encoders need not learn it."""
+        """Initialize output biases at token frequencies, so that encoders need not learn them."""
         for role, network in self.networks.items():
             if not self.roles[role].every_token:
                 start_at_counts(network, role, counts_V)
 
     def config_fields(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the configuration of the main network keeps of its last evaluation."""
+        """Return fields of the last evaluation to store in the main network's config."""
         return {}
 
 
 def objective_class(kind: str) -> type[Objective]:
-    """Return the class of a kind of objective."""
+    """Return the class of an objective kind."""
     if kind not in OBJECTIVES:
         raise unknown("objective.kind", kind, OBJECTIVES, "objective")
-    found: type[Objective] = named(OBJECTIVES[kind].where)
-    return found
+    cls: type[Objective] = named(OBJECTIVES[kind].where)
+    return cls
 
 
 def build_objective(recipe: Recipe, vocabulary: Vocabulary, fast: bool = True) -> Objective:
-    """Build the objective of a recipe; without `fast`, attention and dropout stay transformers'."""
+    """Build a recipe's objective; without `fast`, keep transformers' attention and dropout."""
     objective = objective_class(recipe.objective.kind).build(recipe, vocabulary)
     if fast and torch.get_default_device().type != "meta":
         for network in objective.networks.values():
@@ -136,6 +151,10 @@ def build_objective(recipe: Recipe, vocabulary: Vocabulary, fast: bool = True) -
     return objective
 
 
-def fraction(part: float, whole: float) -> float:
-    """Return a fraction; not a number of nothing."""
-    return part / whole if whole else float("nan")
+def _rounded(value: float) -> str:
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
+
+
+def fraction(part: float, total: float) -> float:
+    """Return part / total; NaN if the total is 0."""
+    return part / total if total else nan

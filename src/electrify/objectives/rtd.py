@@ -1,10 +1,10 @@
-"""Replaced token detection: a generator fills slots, a discriminator finds what is not original.
+"""Replaced token detection: a generator replaces masked tokens, a discriminator detects them.
 
-After google-research/electra run_pretraining.py. Every loss is a sum over the batch divided by the
-total of the whole global batch, so micro-batches and processes add up exactly.
+Follows run_pretraining.py of google-research/electra. Every loss is a sum over the batch divided by
+the total of the global batch, so micro-batches and processes add up exactly.
 """
 
-# B batch, L length, N slots a row, M = B × N slots, V vocabulary
+# B batch, L length, N slots per row, M = B × N slots, V vocabulary
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
@@ -25,11 +25,11 @@ from electrify.objectives.rtd_metrics import detection_metrics, detection_sums
 from electrify.recipes.schema import Recipe
 
 DETECTION = ("threshold", "replaced_rate", "false_alarm_rate")
-"""What `inspect` needs to know about a discriminator; kept in its configuration."""
+"""What `inspect` needs to know about a discriminator; stored in its config."""
 
 
 class Weights(NamedTuple):
-    """How the two losses are added, and how the generator is sampled."""
+    """Loss weights, and how tokens are sampled from the generator."""
 
     generator: float = 1.0
     discriminator: float = 50.0
@@ -38,7 +38,7 @@ class Weights(NamedTuple):
 
 
 class Corrupted(NamedTuple):
-    """What the discriminator sees, and what is true of it."""
+    """The discriminator's input and its labels."""
 
     ids_BL: Tensor
     labels_BL: Tensor
@@ -49,7 +49,7 @@ class ReplacedTokenDetection(Objective):
 
     roles: ClassVar[Mapping[str, Role]] = {
         "discriminator": Role(
-            "tells for every token whether it is original or was replaced", every_token=True
+            "predicts for every token whether it is original or was replaced", every_token=True
         ),
         "generator": Role(
             "a masked language model, which proposed the replaced tokens", section="generator"
@@ -65,7 +65,7 @@ class ReplacedTokenDetection(Objective):
             levels=uniform_level,
             bands=frequency_band,
         ),
-        "generator_accuracy": Metric("its accuracy", card="masked-LM accuracy"),
+        "generator_accuracy": Metric("generator accuracy", card="masked-LM accuracy"),
         "discriminator_loss": Metric(
             "discriminator loss",
             ".4f",
@@ -74,14 +74,14 @@ class ReplacedTokenDetection(Objective):
             short="discriminator",
             levels=rtd_bands.constant_level,
         ),
-        "replaced_rate": Metric("replaced", card="share of tokens replaced"),
-        "accuracy": Metric("accuracy", card="discriminator accuracy"),
+        "replaced_rate": Metric("replaced rate", card="fraction of tokens replaced"),
+        "accuracy": Metric("discriminator accuracy", card="discriminator accuracy"),
         "precision": Metric("precision at 0.5", card="precision on replaced tokens, at 0.5"),
         "recall": Metric("recall at 0.5", card="recall on replaced tokens, at 0.5"),
         "auc": Metric(
             "AUC",
             card="area under the ROC curve",
-            curve="AUC of replaced against original",
+            curve="AUC, replaced vs. original tokens",
             short="AUC",
             levels=lambda sizes, latest: [(0.5, "chance 0.5")],
         ),
@@ -98,7 +98,7 @@ class ReplacedTokenDetection(Objective):
 
     @classmethod
     def build(cls, recipe: Recipe, vocabulary: Vocabulary) -> Self:
-        """Build generator and discriminator, which share what the recipe says."""
+        """Build generator and discriminator with the weight sharing of the recipe."""
         pair = build_pair(recipe, vocabulary)
         built = cls(pair.generator, pair.discriminator, weights_of(recipe))
         built.notes = tuple(pair.notes)
@@ -107,10 +107,10 @@ class ReplacedTokenDetection(Objective):
     def forward(
         self, batch: Batch[Tensor], totals: Totals, noise_MV: Tensor | None = None
     ) -> tuple[Tensor, Sums]:
-        """Return these rows' share of the loss, and their sums for the metrics.
+        """Return the contribution of these rows to the loss, and their sums for the metrics.
 
-        `noise_MV` samples by Gumbel-max as the official code does; without it each slot is sampled
-        by its uniform number.
+        With `noise_MV`, sampling is Gumbel-max as in the official code; without it, each slot is
+        sampled with its uniform number.
         """
         prediction = predict_slots(self.generator, batch, totals)
         probs_MV = sampling.adjusted(
@@ -144,22 +144,27 @@ class ReplacedTokenDetection(Objective):
 
     @staticmethod
     def metrics(sums: Sums, batches: int = 1) -> dict[str, float]:
-        """Return the mean losses and the rates of some batches."""
-        found = {
+        """Return the mean losses and the rates over a number of batches."""
+        metrics = {
             "generator_loss": float(sums["generator_loss"]) / batches,
             "generator_accuracy": fraction(float(sums["generator_correct"]), float(sums["slots"])),
             "discriminator_loss": float(sums["discriminator_loss"]) / batches,
         }
-        return found | detection_metrics(sums)
+        return metrics | detection_metrics(sums)
 
     @classmethod
     def reading(cls, sizes: Sizes, step: int, metrics: Metrics) -> str:
-        """Compare the losses with guessing and with a run of the official code."""
-        return rtd_bands.verdict(sizes, step, metrics)
+        """Interpret the losses in one sentence."""
+        return rtd_bands.rtd_reading(sizes, metrics)
+
+    @classmethod
+    def details(cls, sizes: Sizes, step: int, metrics: Metrics) -> list[str]:
+        """Compare the metrics with guessing and with a run of the official code."""
+        return rtd_bands.rtd_details(sizes, step, metrics)
 
     @classmethod
     def reference(cls, sizes: Sizes) -> Reference | None:
-        """Return what a run of the official code showed, if these sizes are like its."""
+        """Return the metrics of a run of the official code, if these sizes match it."""
         return rtd_bands.reference(sizes)
 
     def weight_of(self, role: str) -> float:
@@ -167,23 +172,23 @@ class ReplacedTokenDetection(Objective):
         return float(getattr(self.weights, role))
 
     def broken_ties(self, recipe: Recipe) -> list[str]:
-        """Return what the networks should share by the recipe, and do not."""
+        """Return what the recipe says the networks share but they do not."""
         return broken_ties(self.generator, self.discriminator, recipe.sharing)
 
     def start_at_frequencies(self, counts_V: Tensor, mask_rate: float) -> None:
-        """Let the generator start at how often tokens occur, the discriminator at the rate."""
+        """Initialize output biases at token frequencies and at the mask rate."""
         start_at_rate(self.discriminator, "discriminator", mask_rate)
         super().start_at_frequencies(counts_V, mask_rate)
 
     def config_fields(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the threshold at which as many tokens are flagged as are replaced."""
+        """Return the threshold that flags as many tokens as are replaced."""
         if record.get("threshold") is None:
             return {}
         return {"replaced_token_detection": {name: record[name] for name in DETECTION}}
 
 
 def weights_of(recipe: Recipe) -> Weights:
-    """Return how a recipe weighs the losses and samples its generator."""
+    """Return the loss weights and sampling settings of a recipe."""
     objective = recipe.objective
     return Weights(
         objective.generator_weight,
@@ -195,10 +200,10 @@ def weights_of(recipe: Recipe) -> Weights:
 
 @torch.no_grad()
 def corrupt(batch: Batch[Tensor], sampled_BN: Tensor) -> Corrupted:
-    """Put sampled ids into the slots; a token sampled as it was is original.
+    """Write sampled ids into the slots; a token that equals the original counts as original.
 
-    A position that several slots chose takes the floor of their mean, as officially; unused slots
-    point at position 0, which is never written.
+    A position chosen by several slots gets the floor of their mean, as in the official code; unused
+    slots point at position 0, which is never written.
     """
     written_BL = torch.zeros_like(batch.ids_BL)
     counts_BL = written_BL.scatter_add(1, batch.positions_BN, torch.ones_like(sampled_BN))
@@ -211,7 +216,7 @@ def corrupt(batch: Batch[Tensor], sampled_BN: Tensor) -> Corrupted:
 
 
 def replaced_logits(logits: Tensor) -> Tensor:
-    """One number per token, in float32: how much more likely it is replaced than original."""
+    """Return one float32 logit per token: the log-odds that it was replaced."""
     logits = logits.float()
     if logits.ndim == 2:  # ElectraForPreTraining
         return logits

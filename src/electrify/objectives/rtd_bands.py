@@ -1,6 +1,6 @@
-"""Which metrics of replaced token detection are normal, and which are alarming.
+"""Reference values and alarms for the metrics of replaced token detection.
 
-One reading of the official code is public; chance levels hold for every run.
+Only one set of metrics of the official code is public; chance levels apply to every run.
 """
 
 from math import log
@@ -11,16 +11,18 @@ from electrify.objectives.bands import (
     Reference,
     Seen,
     Sizes,
+    masked_lm_details,
     masked_lm_reading,
     not_learning,
+    sentence,
 )
 
 EARLY_AUC = 0.8
-"""Below it hardly any token is more likely replaced than not, so recall says nothing."""
+"""Below it, hardly any probability exceeds 0.5, so recall at 0.5 is not informative."""
 
 
-# google-research/electra issue 81: evaluated by the official code; its settings are not stated, and
-# its losses fit those that the code has by default, ELECTRA-small's.
+# google-research/electra issue 81: evaluated by the official code; its settings are not stated, but
+# its losses are consistent with the code's defaults, ELECTRA-small.
 OFFICIAL_REFERENCE = Reference(
     5_000,
     {
@@ -33,7 +35,7 @@ OFFICIAL_REFERENCE = Reference(
         "auc": 0.682,
     },
 )
-NEAR = 1.25  # a reading says something about steps up to this factor away
+NEAR = 1.25  # the reference applies to steps up to this factor away
 _LABELS = {
     "generator_loss": ("generator loss", ".2f"),
     "discriminator_loss": ("discriminator loss", ".3f"),
@@ -43,7 +45,7 @@ _LABELS = {
 
 
 def base_rate_loss(replaced_rate: float) -> float:
-    """The loss of a discriminator that says the same for every token: the entropy of the rate.
+    """Return the loss of a constant answer for every token: the entropy of the replaced rate.
 
     >>> f"{base_rate_loss(0.138):.2f}"
     '0.40'
@@ -54,80 +56,93 @@ def base_rate_loss(replaced_rate: float) -> float:
 
 
 def constant_level(sizes: Sizes, latest: Metrics) -> list[tuple[float, str]]:
-    """Return the loss of one answer for every token, at the last replaced rate."""
+    """Return the loss of a constant answer at the latest replaced rate."""
     if "replaced_rate" not in latest:
         return []
     loss = base_rate_loss(latest["replaced_rate"])
-    return [(loss, f"one answer for all {loss:.3f}")]
+    return [(loss, f"constant answer {loss:.3f}")]
 
 
-def verdict(sizes: Sizes, step: int, metrics: Metrics) -> str:
-    """Compare validation metrics with chance and with the reference."""
-    said = masked_lm_reading("generator loss", metrics["generator_loss"], sizes)
+def rtd_reading(sizes: Sizes, metrics: Metrics) -> str:
+    """Interpret validation metrics in one sentence."""
+    clauses = [masked_lm_reading("generator", metrics["generator_loss"], sizes)]
+    if metrics["discriminator_loss"] >= base_rate_loss(metrics["replaced_rate"]):
+        clauses.append("the discriminator is not better than a constant answer yet")
+    return sentence(", and ".join(filter(None, clauses)))
+
+
+def rtd_details(sizes: Sizes, step: int, metrics: Metrics) -> list[str]:
+    """Compare validation metrics with guessing and with the published reference."""
+    sentences = masked_lm_details("Generator loss", metrics["generator_loss"], sizes)
     constant = base_rate_loss(metrics["replaced_rate"])
-    said.append(
-        f"discriminator loss {metrics['discriminator_loss']:.3f}, "
-        f"the same answer for every token gives {constant:.3f}"
+    sentences.append(
+        f"Discriminator loss {metrics['discriminator_loss']:.3f}: the same answer for every token "
+        f"gives {constant:.3f}."
     )
     if metrics["recall"] < 0.1 and metrics["auc"] < EARLY_AUC:
-        said.append(
-            f"recall at 0.5 of {metrics['recall']:.2f} is normal at AUC {metrics['auc']:.2f}"
+        sentences.append(
+            f"A recall of {metrics['recall']:.2f} at threshold 0.5 is normal at an AUC of "
+            f"{metrics['auc']:.2f}."
         )
-    return "; ".join([*said, _against_reference(sizes, step, metrics)])
+    return [*sentences, _against_reference(sizes, step, metrics)]
 
 
 def _against_reference(sizes: Sizes, step: int, metrics: Metrics) -> str:
-    if unlike := _unlike_official(sizes):
-        return f"no reference for {unlike}"
+    if difference := _difference_from_official(sizes):
+        return f"No reference values for {difference}."
     if not OFFICIAL_REFERENCE.step / NEAR <= step <= OFFICIAL_REFERENCE.step * NEAR:
-        return f"no reference at step {step:,}, only at {OFFICIAL_REFERENCE.step:,}"
+        return f"No reference values at step {step:,}, only at {OFFICIAL_REFERENCE.step:,}."
     pairs = [
         f"{label} {metrics[name]:{form}} ({OFFICIAL_REFERENCE.metrics[name]:{form}})"
         for name, (label, form) in _LABELS.items()
     ]
-    return f"reference at step {OFFICIAL_REFERENCE.step:,} in brackets: {', '.join(pairs)}"
+    return (
+        "Compared with a run of the official code at step "
+        f"{OFFICIAL_REFERENCE.step:,} (in parentheses): {', '.join(pairs)}."
+    )
 
 
 def reference(sizes: Sizes) -> Reference | None:
-    """The one public reading, if a run of these sizes may stand beside it."""
-    return None if _unlike_official(sizes) else OFFICIAL_REFERENCE
+    """Return the published reference if a run of these sizes is comparable with it."""
+    return None if _difference_from_official(sizes) else OFFICIAL_REFERENCE
 
 
-def _unlike_official(sizes: Sizes) -> str:
-    """The first size in which a run is not like the reference; empty if it is like it."""
-    like = Sizes(30_522, 0.15, 10_000, "rtd", "electra", 256, 128, 128)
-    for name, here, there in zip(Sizes._fields, sizes, like, strict=True):
-        if here != there:
-            return f"{name} {here} (the only one known has {there})"
+def _difference_from_official(sizes: Sizes) -> str:
+    """Return the first size that differs from the reference; empty if none does."""
+    official = Sizes(30_522, 0.15, 10_000, "rtd", "electra", 256, 128, 128)
+    for name, ours, theirs in zip(Sizes._fields, sizes, official, strict=True):
+        if ours != theirs:
+            return f"{name} {ours} (the only published run has {theirs})"
     return ""
 
 
 def _constant(seen: Seen) -> float:
-    """The discriminator's loss if it said the same for every token."""
+    """Return the discriminator's loss if it gave every token the same answer."""
     return base_rate_loss(seen["replaced_rate"])
 
 
 def _greedy(seen: Seen) -> bool:
-    """Whether samples are right as often as the likeliest tokens are, so are the likeliest."""
-    right = seen["generator_accuracy"]
-    return right > 0.15 and seen["replaced_rate"] < 1.02 * seen.sizes.mask_rate * (1 - right)
+    """Return whether samples are correct as often as the argmax, so sampling is greedy."""
+    accuracy = seen["generator_accuracy"]
+    return accuracy > 0.15 and seen["replaced_rate"] < 1.02 * seen.sizes.mask_rate * (1 - accuracy)
 
 
 ALARMS = (
     not_learning(
         "generator",
         "generator_loss",
-        "the generator is frozen or has no weight (objective.generator_weight); its tie to the "
-        "word table is broken (sharing.embeddings); the learning rate is far off (optimizer.lr)",
+        "it is frozen or its loss has no weight (objective.generator_weight); weight tying with "
+        "the embedding matrix is broken (sharing.embeddings); the learning rate is much too high "
+        "or too low (optimizer.lr)",
     ),
     Alarm(
         "too many replaced",
         lambda seen: seen["replaced_rate"] > 1.25 * seen.sizes.mask_rate,
         lambda seen: (
-            f"the replaced rate is off: {seen['replaced_rate']:.3f} of the tokens, but only "
-            f"{seen.sizes.mask_rate} are chosen (objective.mask_rate). Usual causes: tokens "
-            "outside the slots are changed or labelled; examples of a few tokens, which have one "
-            "slot at least (electrify prepare --length)"
+            f"the replaced rate is too high: {seen['replaced_rate']:.3f} of the tokens, but only "
+            f"{seen.sizes.mask_rate} are masked (objective.mask_rate). Usual causes: tokens "
+            "outside the masked positions are changed or labelled; very short examples, which have "
+            "at least one masked position (electrify prepare --length)"
         ),
     ),
     Alarm(
@@ -136,12 +151,12 @@ ALARMS = (
             seen["replaced_rate"] < 0.5 * seen.sizes.mask_rate * (1 - seen["generator_accuracy"])
         ),
         lambda seen: (
-            f"the replaced rate is off: {seen['replaced_rate']:.3f} of the tokens, where "
-            f"objective.mask_rate = {seen.sizes.mask_rate} and a generator that is right in "
-            f"{seen['generator_accuracy']:.0%} of the slots leave about "
-            f"{seen.sizes.mask_rate * (1 - seen['generator_accuracy']):.3f}. Usual causes: slots "
-            "are left unused; the originals are sampled instead of the generator's tokens; labels "
-            "are lost"
+            f"the replaced rate is too low: {seen['replaced_rate']:.3f} of the tokens, while "
+            f"objective.mask_rate = {seen.sizes.mask_rate} and a generator accuracy of "
+            f"{seen['generator_accuracy']:.0%} give about "
+            f"{seen.sizes.mask_rate * (1 - seen['generator_accuracy']):.3f}. Usual causes: masked "
+            "positions are left unused; original tokens are sampled instead of the generator's; "
+            "labels are lost"
         ),
     ),
     Alarm(
@@ -151,11 +166,11 @@ ALARMS = (
         ),
         lambda seen: (
             f"the generator is too strong: only {seen['replaced_rate']:.3f} of the tokens are "
-            f"replaced, of {seen.sizes.mask_rate} that are chosen, so the discriminator has little "
-            "to find. Usual causes: the generator is too large (generator.width, generator.depth: "
-            "a quarter to a half is usual); a small text is learned by heart; the temperature is "
-            "low (objective.temperature). objective.mask_rate and objective.disallow_correct "
-            "bring more replacements"
+            f"replaced, out of {seen.sizes.mask_rate} that are masked, so the discriminator has "
+            "little to find. Usual causes: the generator is too large (generator.width, "
+            "generator.depth: a quarter to a half is usual); a small corpus is memorized; the "
+            "temperature is low (objective.temperature). objective.mask_rate and "
+            "objective.disallow_correct give more replacements"
         ),
     ),
     Alarm(
@@ -165,21 +180,21 @@ ALARMS = (
             and (seen["auc"] > 0.99 or (seen["auc"] > 0.8 and _greedy(seen)))
         ),
         lambda seen: (
-            f"replacements give themselves away: AUC {seen['auc']:.3f}, although the generator is "
-            f"right in only {seen['generator_accuracy']:.0%} of the slots. Usual causes: it "
-            "always samples the same few tokens (objective.temperature is low); it is frozen or "
-            "too weak (objective.generator_weight, generator.width, generator.depth)"
+            f"replaced tokens are too easy to detect: AUC {seen['auc']:.3f}, although the "
+            f"generator accuracy is only {seen['generator_accuracy']:.0%}. Usual causes: it always "
+            "samples the same few tokens (objective.temperature is low); it is frozen or too "
+            "weak (objective.generator_weight, generator.width, generator.depth)"
         ),
     ),
     Alarm(
         "worse than constant",
         lambda seen: seen["discriminator_loss"] > 1.1 * _constant(seen) > 0,
         lambda seen: (
-            f"the discriminator is worse than one that says the same for every token: loss "
-            f"{seen['discriminator_loss']:.3f} after {seen.step:,} steps, against "
+            f"the discriminator is worse than a constant answer for every token: loss "
+            f"{seen['discriminator_loss']:.3f} after {seen.step:,} steps, compared with "
             f"{_constant(seen):.3f} (replaced rate {seen['replaced_rate']:.3f}). Usual causes: it "
-            "is frozen or has no weight (objective.discriminator_weight); the learning rate is too "
-            "high (optimizer.lr, optimizer.warmup)"
+            "is frozen or its loss has no weight (objective.discriminator_weight); the learning "
+            "rate is too high (optimizer.lr, optimizer.warmup)"
         ),
     ),
     Alarm(
@@ -190,24 +205,24 @@ ALARMS = (
             and seen["discriminator_loss"] <= 1.1 * _constant(seen)
         ),
         lambda seen: (
-            f"the discriminator says 'original' for everything: AUC {seen['auc']:.2f} after "
+            f"the discriminator predicts 'original' for every token: AUC {seen['auc']:.2f} after "
             f"{seen.step:,} steps, loss {seen['discriminator_loss']:.3f}, which is the base-rate "
             f"plateau ({_constant(seen):.3f} at replaced rate {seen['replaced_rate']:.3f}). Usual "
-            "causes: the generator is too strong (generator.width, generator.depth); a tie is "
-            "broken (sharing.embeddings); the learning rate is too high or the warm-up too short "
-            "(optimizer.lr, optimizer.warmup); objective.discriminator_weight is too low. A "
-            "body with post-norm may only need more steps"
+            "causes: the generator is too strong (generator.width, generator.depth); weight tying "
+            "is broken (sharing.embeddings); the learning rate is too high or the warm-up too "
+            "short (optimizer.lr, optimizer.warmup); objective.discriminator_weight is too low. A "
+            "post-norm encoder may only need more steps"
         ),
     ),
     Alarm(
         "fallen back",
-        # A fall by a third is healthy: the generator has left its plateau, and the task is harder.
+        # A drop by a third is healthy: the generator has left its plateau and the task is harder.
         lambda seen: seen.best > 0.65 and seen["auc"] < 0.5 + (seen.best - 0.5) / 4,
         lambda seen: (
-            f"the discriminator has lost what it had: AUC {seen['auc']:.2f} at step {seen.step:,}, "
-            f"{seen.best:.2f} before. Usual causes: the generator has become too strong "
+            f"the discriminator has regressed: AUC {seen['auc']:.2f} at step {seen.step:,}, down "
+            f"from {seen.best:.2f}. Usual causes: the generator has become too strong "
             "(generator.width, generator.depth); the learning rate is too high (optimizer.lr). "
-            "Go on from an earlier checkpoint"
+            "Resume from an earlier checkpoint"
         ),
     ),
 )

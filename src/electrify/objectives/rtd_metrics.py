@@ -1,4 +1,4 @@
-"""How well a detector tells replaced from original tokens: counts, histograms, AUC, threshold."""
+"""Metrics of detecting replaced tokens: counts, histograms, AUC and threshold."""
 
 # B batch, L length, K bins
 
@@ -7,29 +7,29 @@ from torch import Tensor
 
 from electrify.objectives.objective import Sums, fraction
 
-BINS = 500  # of the discriminator's probabilities, for the area under the curve
+BINS = 500  # for histograms of the discriminator's probabilities
 
 
 @torch.no_grad()
 def detection_sums(logits_BL: Tensor, labels_BL: Tensor, real_BL: Tensor) -> Sums:
-    """Counts over real tokens, and histograms of probability from which the AUC is computed."""
+    """Return counts over real tokens, and the probability histograms for the AUC."""
     real = real_BL > 0
-    said, true = (logits_BL > 0) & real, (labels_BL > 0) & real
-    # A NaN as an integer is anything; `bincount` takes no negative number.
+    predicted, true = (logits_BL > 0) & real, (labels_BL > 0) & real
+    # NaN converts to an arbitrary integer, and `bincount` rejects negative ones.
     bins_BL = (torch.sigmoid(logits_BL) * BINS).long().clamp(min=0, max=BINS - 1)
     return {
         "tokens": real.sum(),
         "replaced": true.sum(),
-        "found": (said & true).sum(),
-        "said_replaced": said.sum(),
-        "discriminator_correct": ((said == true) & real).sum(),
+        "found": (predicted & true).sum(),
+        "said_replaced": predicted.sum(),
+        "discriminator_correct": ((predicted == true) & real).sum(),
         "replaced_bins": torch.bincount(bins_BL[true], minlength=BINS),
         "original_bins": torch.bincount(bins_BL[real & ~true], minlength=BINS),
     }
 
 
 def detection_metrics(sums: Sums) -> dict[str, float]:
-    """Return rates from the sums of some batches."""
+    """Return rates from the sums over a number of batches."""
     number = {name: float(value) for name, value in sums.items() if value.ndim == 0}
     threshold, false_alarm_rate = threshold_at_rate(sums["replaced_bins"], sums["original_bins"])
     return {
@@ -44,18 +44,18 @@ def detection_metrics(sums: Sums) -> dict[str, float]:
 
 
 def threshold_at_rate(replaced_K: Tensor, original_K: Tensor) -> tuple[float, float]:
-    """The probability from which on as many tokens are flagged as were replaced, to half a bin.
+    """Return the threshold that flags as many tokens as were replaced, and its false-alarm rate.
 
-    With it comes the share of original tokens that are flagged.
+    The threshold is accurate to half a bin.
     """
-    flagged_K = (replaced_K + original_K).flip(0).cumsum(0).flip(0)  # from each bin upwards
+    flagged_K = (replaced_K + original_K).flip(0).cumsum(0).flip(0)  # at or above each bin
     best = int((flagged_K - replaced_K.sum()).abs().argmin())
     alarms = fraction(float(original_K[best:].sum()), float(original_K.sum()))
     return (best / BINS, alarms) if float(replaced_K.sum()) else (float("nan"), float("nan"))
 
 
 def area_under_curve(replaced_K: Tensor, original_K: Tensor) -> float:
-    """How often a replaced token is likelier than an original one, ties counting half."""
+    """Return how often a replaced token scores higher than an original one; ties count half."""
     replaced_K, original_K = replaced_K.double(), original_K.double()
     below_K = original_K.cumsum(0) - original_K
     pairs = float(replaced_K.sum() * original_K.sum())

@@ -1,7 +1,7 @@
-"""Draw the generator's tokens: by one uniform number each, or by given noise as officially.
+"""Sample tokens from the generator: with one uniform number each, or with given Gumbel noise.
 
-Always in float32, whatever the precision of the model: in bfloat16 a tail of rare tokens has
-probability zero. No gradient flows through a sample.
+Sampling is always in float32, whatever the precision of the model: in bfloat16, many rare tokens
+have probability zero. No gradient flows through a sample.
 """
 
 # M rows, V vocabulary, K blocks of W tokens
@@ -12,20 +12,20 @@ import torch
 from torch import Tensor
 
 BLOCK = 256
-SMALLEST = torch.finfo(torch.float64).tiny  # less than any float32 above 0
+SMALLEST = torch.finfo(torch.float64).tiny  # smaller than any positive float32
 GUMBEL_EPSILON = 1e-9
 
 
 @torch.no_grad()
 def inverse_cdf(probs_MV: Tensor, uniforms_M: Tensor) -> Tensor:
-    """The token at which the cumulative probability reaches the uniform number of its row.
+    """Return the token at which the cumulative probability reaches the uniform number of its row.
 
-    First the block is found, then the token in it, so that no running sum over the whole vocabulary
-    is made. Sums start from the same float32 numbers on every machine with the same kernels.
+    It first finds the block, then the token in it, which avoids a cumulative sum over the
+    vocabulary. Sums start from the same float32 numbers on every machine with the same kernels.
 
-    A token of probability 0 is never drawn while another one has any. Where the probabilities are
-    not numbers, the token is meaningless but inside the vocabulary: the loss of such a model is
-    not finite, and the guard must live to see it.
+    A token of probability 0 is never drawn unless all are 0. If the probabilities are NaN, the
+    token is meaningless but inside the vocabulary: the loss of such a model is not finite, and the
+    step must not crash before the guard sees it.
     """
     rows, vocabulary = probs_MV.shape
     padding = -vocabulary % BLOCK
@@ -36,7 +36,7 @@ def inverse_cdf(probs_MV: Tensor, uniforms_M: Tensor) -> Tensor:
     begin_M1 = torch.where(block_M1 > 0, ends_MK.gather(1, (block_M1 - 1).clamp(min=0)), 0.0)
     inside_MW = weights_MKW.gather(1, block_M1.unsqueeze(2).expand(-1, 1, BLOCK)).squeeze(1)
     running_MW = inside_MW.double().cumsum(dim=-1)
-    # Rounding may leave the target past the block's own end; its last token with weight takes it.
+    # Rounding may put the target past the end of the block; then its last nonzero token is drawn.
     within_M1 = torch.minimum(target_M1 - begin_M1, running_MW[:, -1:])
     token_M1 = torch.searchsorted(running_MW, within_M1.clamp_(min=SMALLEST))
     token_M1 = block_M1 * BLOCK + token_M1.clamp_(max=BLOCK - 1)
@@ -45,12 +45,12 @@ def inverse_cdf(probs_MV: Tensor, uniforms_M: Tensor) -> Tensor:
 
 @torch.no_grad()
 def gumbel_max(probs_MV: Tensor, noise_MV: Tensor) -> Tensor:
-    """The token with the largest noisy logit: the official way, with noise that is given."""
+    """Return the token with the largest logit after adding the noise, as in the official code."""
     return (probs_MV.log() + noise_MV).argmax(dim=-1)
 
 
 def gumbel_noise(uniforms: Tensor) -> Tensor:
-    """Noise from uniform numbers, finite at 0 and 1 as in the official code."""
+    """Return Gumbel noise from uniform numbers, finite at 0 and 1 as in the official code."""
     inner = -torch.log(uniforms + GUMBEL_EPSILON) + GUMBEL_EPSILON
     return -torch.log(inner)
 
@@ -58,10 +58,10 @@ def gumbel_noise(uniforms: Tensor) -> Tensor:
 def adjusted(
     probs_MV: Tensor, temperature: float, original_M: Tensor, disallow_correct: bool
 ) -> Tensor:
-    """The probabilities to sample by: cooled or heated, without the original token if not allowed.
+    """Return the probabilities to sample from, after temperature and without a disallowed original.
 
-    The official code takes 1000 from the original's logit. Its probability can be 1 in float32,
-    where those of all others have underflowed: then the others are equally likely.
+    The official code subtracts 1000 from the original's logit. If the original has probability 1 in
+    float32, all others have underflowed; then they are equally likely.
     """
     if temperature == 1 and not disallow_correct:
         return probs_MV
@@ -69,10 +69,10 @@ def adjusted(
     if disallow_correct:
         original_M1 = original_M.unsqueeze(1)
         logits_MV.scatter_(1, original_M1, -inf)
-        nothing_left_M1 = logits_MV.amax(dim=1, keepdim=True) == -inf
-        logits_MV.masked_fill_(nothing_left_M1, 0.0).scatter_(1, original_M1, -inf)
+        all_zero_M1 = logits_MV.amax(dim=1, keepdim=True) == -inf
+        logits_MV.masked_fill_(all_zero_M1, 0.0).scatter_(1, original_M1, -inf)
     if temperature != 1:
-        # The largest is 0, so that a temperature near 0 leaves it alone instead of no number.
+        # Make the largest logit 0, so that a temperature near 0 does not give NaN.
         logits_MV -= logits_MV.amax(dim=1, keepdim=True)
         logits_MV /= max(temperature, torch.finfo(torch.float32).tiny)
     return torch.softmax(logits_MV, dim=-1)

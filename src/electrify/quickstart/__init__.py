@@ -1,1 +1,1 @@
-"""`electrify quickstart`: the whole path on text that every Python installation has."""
+"""The quickstart: the complete pipeline on text that is already on the machine."""

@@ -1,1 +1,1 @@
-"""What people look at: pages about runs and results, and models at work."""
+"""HTML reports about runs and results, and inspection of discriminators."""

@@ -1,70 +1,71 @@
-"""The curves of a run: what is drawn over its steps, what it is compared with, and in words."""
+"""The curves of a run, with reference values and text descriptions."""
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 from electrify.reports import plots
 from electrify.reports.page import Html, Key, figure, text
 from electrify.reports.plots import Band, Level, Line, Point
 from electrify.reports.run import TRAIN_SPLIT, VALIDATION_SPLIT, RunRecord, Series
 
-MOST_DOTS = 40  # on a line; more would hide it
+MOST_DOTS = 40  # per line; more would hide it
 
 
 def drawn(run: RunRecord, metric: str, key: str) -> Html | None:
-    """Draw a metric on the training and the validation set; None if it was never measured."""
-    look = run.objective.shown[metric]
-    train, validation_batches = (
-        run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT)
-    )
-    lines = [
-        Line(train.steps, train.values, 0, faint=bool(validation_batches.steps)),
-        Line(
-            validation_batches.steps,
-            validation_batches.values,
-            1,
-            dots=len(validation_batches.steps) <= MOST_DOTS,
-        ),
-    ]
-    lines = [line for line in lines if line.steps]
+    """Draw a metric on the training and validation sets; None if it was never measured."""
+    shown = run.objective.shown[metric]
+    train, validation = (run.series(split, metric) for split in (TRAIN_SPLIT, VALIDATION_SPLIT))
+    lines = splits_drawn(train, validation, (0, 1))
     if not lines:
         return None
-    levels = [Level(*level) for level in look.levels(run.sizes, run.latest)]
-    bands, points = [Band(*band) for band in look.bands(run.sizes)], _points(run, metric)
+    levels = [Level(*level) for level in shown.levels(run.sizes, run.latest)]
+    bands, points = [Band(*band) for band in shown.bands(run.sizes)], _points(run, metric)
     svg = plots.curves(f"{key}-{metric}", lines, levels, bands, points)
-    keys = [
-        Key(text("training text"), 0, faint=bool(validation_batches.steps)),
-        Key(text("held-out text"), 1),
-    ]
-    keys = [k for k, series in zip(keys, (train, validation_batches), strict=True) if series.steps]
+    keys = [Key(text("training"), 0, faint=bool(validation.steps))] if train.steps else []
+    keys += [Key(text("validation"), 1)] if validation.steps else []
     keys += [Key(text(point.label), 0, diamond=True) for point in points]
-    said = [f"{look.curve} over steps."]
-    said += [in_words("Training text", train, look.form)]
-    said += [in_words("Held-out text", validation_batches, look.form)]
-    marks = [*(level.label for level in levels), *(point.label for point in points)]
-    said += [f"To compare with: {mark}." for mark in marks]
-    said += [f"From {b.low:.2f} to {b.high:.2f}: {b.label}." for b in bands]
-    return figure(text(look.curve), svg, " ".join(filter(None, said)), keys)
+    sentences = [
+        f"{shown.curve} over steps.",
+        describe("Training", train, shown.form),
+        describe("Validation", validation, shown.form),
+        *(f"For comparison: {level.label}." for level in levels),
+        *(f"For comparison: {point.label}." for point in points),
+        *(f"From {band.low:.2f} to {band.high:.2f}: {band.label}." for band in bands),
+    ]
+    return figure(text(shown.curve), svg, " ".join(filter(None, sentences)), keys)
+
+
+def splits_drawn(
+    train: Series, validation: Series, series: tuple[int, int], dashes: tuple[float, ...] = ()
+) -> list[Line]:
+    """Return the lines of a metric: validation stands out, training is faint beside it."""
+    dots = len(validation.steps) <= MOST_DOTS
+    lines = [
+        Line(train.steps, train.values, series[0], dashes, faint=bool(validation.steps)),
+        Line(validation.steps, validation.values, series[1], dashes, dots=dots),
+    ]
+    return [line for line in lines if line.steps]
 
 
 def _points(run: RunRecord, metric: str) -> list[Point]:
-    """The public reading, where the run is like it and has come that far."""
-    reading = run.objective.reference(run.sizes)
-    if reading is None or metric not in reading.metrics or run.step < reading.step:
+    """Return the published reference, if the run is comparable and has reached its step."""
+    reference = run.objective.reference(run.sizes)
+    if reference is None or metric not in reference.metrics or run.step < reference.step:
         return []
-    value = reading.metrics[metric]
-    return [Point(reading.step, value, f"official code at step {reading.step:,}: {value}")]
+    value = reference.metrics[metric]
+    return [Point(reference.step, value, f"official code at step {reference.step:,}: {value}")]
 
 
-def in_words(label: str, series: Series, form: str) -> str:
-    """A curve for those who do not see it; empty if there is none.
+def describe(label: str, series: Series, form: str) -> str:
+    """Return a description of a curve for screen readers; empty if it has no points.
 
-    >>> in_words("Loss", Series([1, 2, 3], [9.0, 4.0, 5.0]), ".1f")
+    >>> describe("Loss", Series([1, 2, 3], [9.0, 4.0, 5.0]), ".1f")
     'Loss: 9.0 at step 1, 5.0 at step 3, between 4.0 and 9.0.'
     """
     if not series.steps:
         return ""
-    (first, *_), (*_, last) = series.values, series.values
+    first, last = series.values[0], series.values[-1]
     if len(series.steps) == 1:
         return f"{label}: {first:{form}} at step {series.steps[0]:,}."
     low, high = min(series.values), max(series.values)
@@ -75,38 +76,34 @@ def in_words(label: str, series: Series, form: str) -> str:
 
 
 def simple(title: str, series: Series, key: str) -> Html | None:
-    """One curve with nothing beside it; None if there is nothing to draw."""
+    """Draw a single curve; None if it has no points."""
     if not series.steps:
         return None
     svg = plots.curves(key, [Line(series.steps, series.values)])
-    return figure(text(title), svg, in_words(f"{title} over steps", series, ".6g"))
+    return figure(text(title), svg, describe(f"{title} over steps", series, ".6g"))
 
 
 def lengths(counts: Sequence[int], key: str) -> Html | None:
-    """How long the examples are."""
+    """Draw a histogram of example lengths; None if there are no examples."""
     total = sum(counts)
     if not total:
         return None
     longest = max(length for length, count in enumerate(counts) if count)
-    full, middle = counts[longest] / total, _median(counts)
-    said = (
+    full, median = counts[longest] / total, _median(counts)
+    description = (
         f"Lengths of the training examples in tokens: {total:,} examples, half of them up to "
-        f"{middle} tokens; {full:.0%} have the most, {longest}."
+        f"{median} tokens; {full:.0%} have the maximum, {longest}."
     )
-    svg = plots.bars(key, counts, "tokens in an example")
-    return figure(text("Training examples by length"), svg, said)
+    svg = plots.bars(key, counts, "tokens per example")
+    return figure(text("Training examples by length"), svg, description)
 
 
 def _median(counts: Sequence[int]) -> int:
-    half, seen = sum(counts) / 2, 0
-    for length, count in enumerate(counts):
-        seen += count
-        if seen >= half:
-            return length
-    return 0
+    half = sum(counts) / 2
+    return next(length for length, seen in enumerate(accumulate(counts)) if seen >= half)
 
 
 def mean_length(counts: Sequence[int]) -> float:
-    """Tokens an example has on average; not a number for no examples."""
+    """Return the mean tokens per example; NaN without examples."""
     total = sum(counts)
     return sum(n * count for n, count in enumerate(counts)) / total if total else math.nan

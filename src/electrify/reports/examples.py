@@ -1,8 +1,7 @@
-"""Held-out examples of a run as its networks see them: hidden, filled in, judged."""
+"""Validation examples of a run: masked, filled in by the generator, and judged."""
 
-# B batch, L length, N slots a row
+# B batch, L length, N slots per row
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from electrify.batches.masking import Flags, Ids
 from electrify.errors import UserError
 from electrify.objectives.rtd import corrupt, weights_of
-from electrify.reports.pair import sampled, shards_of_run, suspicion
+from electrify.reports.pair import replaced_probs, sampled, shards_of_run
 from electrify.training.data import validation_task
 from electrify.training.trained import Trained
 from electrify.training.training import Task
@@ -23,39 +22,35 @@ class CorruptedExample(NamedTuple):
     """One example, without padding."""
 
     number: int
-    """In the validation split."""
+    """Its index in the validation split."""
     ids_L: Ids
     masked_L: Ids
-    """What the generator sees."""
+    """The generator's input."""
     chosen_L: Flags
-    """Where the generator was asked."""
+    """The masked positions."""
     filled_L: Ids
-    """What the discriminator sees."""
+    """The discriminator's input."""
     replaced_L: Flags
     """The labels."""
-    suspicion_L: NDArray[np.float32] | None
-    """The probability of having been replaced; None in a masked-LM run, which has no opinion."""
+    probs_L: NDArray[np.float32] | None
+    """Predicted probabilities of being replaced; None in a masked-LM run."""
 
 
 def validation_batches(run: Path, loaded: Trained) -> Task:
-    """The batches on which a run is evaluated."""
-    data, here = shards_of_run(run), torch.device("cpu")
-    found = validation_task(loaded.recipe, data, loaded.tokenizer, here)
-    if found is None:
+    """Return the batches on which a run is evaluated."""
+    data, cpu = shards_of_run(run), torch.device("cpu")
+    validation = validation_task(loaded.recipe, data, loaded.tokenizer, cpu)
+    if validation is None:
         raise UserError(
-            f"{run} has no held-out examples",
+            f"{run} has no validation examples",
             got="shards without a validation split",
-            fix="electrify prepare --validation 0.01 leaves some out of training",
+            fix="run `electrify prepare` with --validation 0.01 to set some aside",
         )
-    return found.task
+    return validation.task
 
 
-def examples(loaded: Trained, task: Task, numbers: Sequence[int]) -> list[CorruptedExample]:
-    """Some held-out examples, with the masks and samples that they have in every evaluation."""
-    return [_example(loaded, task, number) for number in numbers]
-
-
-def _example(loaded: Trained, task: Task, number: int) -> CorruptedExample:
+def corrupted_example(loaded: Trained, task: Task, number: int) -> CorruptedExample:
+    """Return a validation example with the same masks and samples as in every evaluation."""
     step, row = divmod(number, task.batch_size)
     inputs = task.tensors(task.batches[step].rows(row, row + 1))
     networks = loaded.objective.networks
@@ -66,10 +61,10 @@ def _example(loaded: Trained, task: Task, number: int) -> CorruptedExample:
     real = int(inputs.attention_BL.sum())
     chosen_L = np.zeros(real, dtype=np.bool_)
     chosen_L[inputs.positions_BN[inputs.weights_BN > 0].numpy()] = True
-    suspicion_L = None
+    probs_L = None
     if "discriminator" in networks:
-        said_BL = suspicion(networks["discriminator"], corrupted.ids_BL, inputs)
-        suspicion_L = said_BL[0, :real].numpy()
+        probs_BL = replaced_probs(networks["discriminator"], corrupted.ids_BL, inputs)
+        probs_L = probs_BL[0, :real].numpy()
     return CorruptedExample(
         number,
         inputs.ids_BL[0, :real].numpy(),
@@ -77,5 +72,5 @@ def _example(loaded: Trained, task: Task, number: int) -> CorruptedExample:
         chosen_L,
         corrupted.ids_BL[0, :real].numpy(),
         corrupted.labels_BL[0, :real].numpy().astype(np.bool_),
-        suspicion_L,
+        probs_L,
     )

@@ -1,4 +1,4 @@
-"""What a page says of GLUE results: beside published ones, and seed by seed."""
+"""The report sections of GLUE results: compared with published ones, and per seed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,6 @@ from electrify.finetuning.table import Cell, Table
 from electrify.reports import plots
 from electrify.reports.page import (
     Html,
-    Key,
     Section,
     code,
     figure,
@@ -24,6 +23,7 @@ from electrify.reports.page import (
     name,
     pairs,
     paragraph,
+    series_keys,
     table,
     text,
 )
@@ -39,18 +39,18 @@ class GlueFolder(NamedTuple):
     path: Path
     results: list[Result]
     model: str
-    """Where the encoder was."""
+    """The path or name of the encoder."""
     fingerprint: str
     sources: list[Source]
 
     @property
     def aggregate(self) -> Aggregate:
-        """Mean or median, as the preset has it."""
+        """Mean or median, depending on the preset."""
         return aggregate_of(result.preset for result in self.results)
 
 
 def read_glue(folder: Path, label: str) -> GlueFolder:
-    """The finished jobs of a folder."""
+    """Read the finished jobs of a folder."""
     results = read_results(folder)
     if not results:
         raise UserError(
@@ -61,50 +61,50 @@ def read_glue(folder: Path, label: str) -> GlueFolder:
     files = sorted(path.relative_to(folder) for path in folder.glob("jobs/*/result.json"))
     sources = [read_source(folder, file.as_posix())[1] for file in files]
     identities = [read_json(folder / file)["identity"] for file in files]
-    models, marks = (
+    models, fingerprints = (
         ", ".join(sorted({str(identity.get(field, "")) for identity in identities}))
         for field in ("source", "model")
     )
-    return GlueFolder(label, folder, results, models, marks, sources)
+    return GlueFolder(label, folder, results, models, fingerprints, sources)
 
 
-def glue_sections(found: Sequence[GlueFolder]) -> list[Section]:
-    """All folders in one table, then each seed by seed."""
-    ours = {one.name: one.results for one in found}
-    made = tables.beside_published(ours, published("dev"))
-    caption = "Development sets, in percent; published rows below ours"
-    beside = [_dots(found), as_html(made, caption, "glue", marked=len(ours))]
-    if len(found) == 1:
-        lines = tables.averages(found[0].results)
-        beside.append(paragraph(text("; ".join(lines) + "."), "soft"))
+def glue_sections(folders: Sequence[GlueFolder]) -> list[Section]:
+    """Return a section with one table of all folders, then one per folder with its seeds."""
+    ours = {folder.name: folder.results for folder in folders}
+    compared = tables.beside_published(ours, published("dev"))
+    caption = "Development sets, in percent; your results first, then published ones"
+    parts = [_dots(folders), as_html(compared, caption, "glue", marked=len(ours))]
+    if len(folders) == 1:
+        lines = tables.averages(folders[0].results)
+        parts.append(paragraph(text("; ".join(lines) + "."), "soft"))
     return [
-        Section(text("GLUE"), beside, "glue"),
-        *(_seeds(one, f"glue-{number}") for number, one in enumerate(found, 1)),
+        Section(text("GLUE"), parts, "glue"),
+        *(_seeds(folder, f"glue-{number}") for number, folder in enumerate(folders, 1)),
     ]
 
 
-def _seeds(one: GlueFolder, key: str) -> Section:
-    presets = ", ".join(sorted({result.preset for result in one.results}))
+def _seeds(folder: GlueFolder, key: str) -> Section:
+    presets = ", ".join(sorted({result.preset for result in folder.results}))
     rows = [
-        ("Encoder", name(one.model)),
-        ("Fingerprint of the encoder", code(one.fingerprint)),
+        ("Encoder", name(folder.model)),
+        ("Encoder fingerprint", code(folder.fingerprint)),
         ("Preset", text(presets)),
     ]
-    table = as_html(tables.by_seed(one.results), "Every task and seed, in percent", key)
-    parts = [table, pairs(rows), sources_table(one.sources)]
-    return Section(Html(f"Seeds of {name(one.name)}"), parts, key)
+    by_seed = as_html(tables.by_seed(folder.results), "Every task and seed, in percent", key)
+    parts = [by_seed, pairs(rows), sources_table(folder.sources)]
+    return Section(Html(f"Seeds of {name(folder.name)}"), parts, key)
 
 
-def as_html(made: Table, caption: str, key: str, marked: int = 0) -> Html:
-    """A table of results with its footnotes, which its marks lead to."""
-    rows = [[_cell(cell, key) for cell in row] for row in made.rows]
+def as_html(results: Table, caption: str, key: str, marked: int = 0) -> Html:
+    """Return a table of results with links to its footnotes."""
+    rows = [[_cell(cell, key) for cell in row] for row in results.rows]
     notes = joined(
         f'<li id="{key}-note-{number}">{text(note)}</li>'
-        for number, note in enumerate(made.notes, 1)
+        for number, note in enumerate(results.notes, 1)
     )
-    listed = f'<ol class="notes">\n{notes}\n</ol>' if notes else ""
-    columns = [text(column) for column in made.columns]
-    return joined([table(caption, columns, rows, marked=marked), listed])
+    footnotes = f'<ol class="notes">\n{notes}\n</ol>' if notes else ""
+    columns = [text(column) for column in results.columns]
+    return joined([table(caption, columns, rows, marked=marked), footnotes])
 
 
 def _cell(cell: Cell, key: str) -> Html:
@@ -115,37 +115,41 @@ def _cell(cell: Cell, key: str) -> Html:
     bounds = (
         f"<small>{text(cell.bounds.strip('[]').replace(' ', '–'))}</small>" if cell.bounds else ""
     )
-    words = name(cell.text) if isinstance(cell.content, str) else text(cell.text)
-    return Html(f"{words}{marks}{bounds}")
+    content = name(cell.text) if isinstance(cell.content, str) else text(cell.text)
+    return Html(f"{content}{marks}{bounds}")
 
 
-def _dots(found: Sequence[GlueFolder]) -> Html:
-    tasks = [n for n in TASKS if any(r.task == n for one in found for r in one.results)]
-    rows, said = [], []
+def _dots(folders: Sequence[GlueFolder]) -> Html:
+    tasks = [n for n in TASKS if any(r.task == n for folder in folders for r in folder.results)]
+    rows, sentences = [], []
     for task in tasks:
-        for series, one in enumerate(found):
-            row = _row(task, one, series)
+        for series, folder in enumerate(folders):
+            row = _row(task, folder, series)
             rows.append(row)
             values = ", ".join(f"{value:.1f}" for value in row.values) or "no score"
-            said.append(f"{row.label}, {one.name}: {values}.")
+            sentences.append(f"{row.label}, {folder.name}: {values}.")
     svg = plots.dots("glue-dots", rows, "score on the development set, percent")
-    keys = [Key(name(one.name), series % plots.SERIES) for series, one in enumerate(found)]
-    ticks = " or ".join(dict.fromkeys(one.aggregate for one in found))
-    counts = [(summarise(one.results, t).n, one.aggregate) for one in found for t in tasks]
+    counts = [(summarise(f.results, task).n, f.aggregate) for f in folders for task in tasks]
+    title = f"One dot per seed, hollow if it is degenerate; {interval_legend(counts)}"
+    description = f"Scores of every seed in percent. {' '.join(sentences)}"
+    keys = series_keys([f.name for f in folders]) if len(folders) > 1 else []
+    return figure(text(title), svg, description, keys, "wide")
+
+
+def interval_legend(counts: Sequence[tuple[int, Aggregate]]) -> str:
+    """Describe the tick and the bar of a row, given the number of seeds and their aggregate."""
+    ticks = " or ".join(dict.fromkeys(how for _, how in counts))
     kinds = dict.fromkeys(bounds_are(n, how) for n, how in sorted(counts) if n > 1)
-    bar = f", bar: {' or '.join(kinds)}" if kinds else ""
-    title = text(f"Every seed a dot, hollow if it learned nothing; tick: {ticks}{bar}")
-    words = f"Scores of every seed in percent. {' '.join(said)}"
-    return figure(title, svg, words, keys if len(found) > 1 else [], "wide")
+    return f"tick: {ticks}" + (f", bar: {' or '.join(kinds)}" if kinds else "")
 
 
-def _row(task: str, one: GlueFolder, series: int) -> Dots:
-    found = summarise(one.results, task)
+def _row(task: str, folder: GlueFolder, series: int) -> Dots:
+    summary = summarise(folder.results, task)
     return Dots(
         TASKS[task].title,
-        [100 * score for score in found.scores.values()],
-        [seed in found.degenerate for seed in found.scores],
-        100 * found.aggregate(one.aggregate),
-        in_percent(bounds(found.values, one.aggregate)),
+        [100 * score for score in summary.scores.values()],
+        [seed in summary.degenerate for seed in summary.scores],
+        100 * summary.aggregate(folder.aggregate),
+        in_percent(bounds(summary.values, folder.aggregate)),
         series,
     )

@@ -1,4 +1,4 @@
-"""`electrify inspect MODEL "text"`: which tokens a discriminator takes for replaced."""
+"""`electrify inspect MODEL "text"`: show which tokens a discriminator flags as replaced."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from electrify.reports.heat import (
     as_json,
     as_percent,
     corrupt_text,
-    counted,
+    counts_text,
     detect,
     heat_html,
     notes_on,
@@ -31,7 +31,7 @@ from electrify.tokens.show import visible
 
 
 def inspect(settings: Inspect) -> None:
-    """Ask the model, and show what it says in the form that is wanted."""
+    """Run the model on a text, and show its predictions in the requested format."""
     _check(settings)
     pair = load_pair(settings.model)
     if settings.serve:
@@ -55,17 +55,21 @@ def inspect(settings: Inspect) -> None:
 def _check(settings: Inspect) -> None:
     if settings.serve and (settings.html or settings.json or settings.corrupt):
         raise UserError(
-            "--serve stands alone",
-            got="--html, --json or --corrupt beside it",
-            fix="leave them out: the page can corrupt, too",
+            "--serve cannot be combined with --html, --json or --corrupt",
+            got="--serve and at least one of them",
+            fix="leave them out; the served page can corrupt texts too",
         )
     if not 0 <= settings.port < 1 << 16:
-        raise UserError("no such port", got=f"--port {settings.port}", fix="give 0 to 65535")
+        raise UserError(
+            "--port must be between 0 and 65535",
+            got=f"{settings.port}",
+            fix="use 0 to pick a free port",
+        )
     if settings.html and not settings.html.absolute().parent.is_dir():
         raise UserError(
             f"{settings.html} cannot be written",
             got=f"no folder {settings.html.absolute().parent}",
-            fix="make the folder, or give another",
+            fix="create the folder, or choose another file",
         )
 
 
@@ -73,7 +77,7 @@ def _print(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
     for note in notes_on(pair, text):
         print(f"note: {visible(note)}", file=sys.stderr)
     if not tokens:
-        print('no tokens: give a text, as in: electrify inspect MODEL "A text."', file=sys.stderr)
+        print('no tokens; give a text: electrify inspect MODEL "A text."', file=sys.stderr)
         return
     console = Console(soft_wrap=True, highlight=False)
     if not console.is_terminal or console.no_color:
@@ -87,57 +91,57 @@ def _print(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:
 
 
 def token_rows(tokens: Sequence[Token]) -> list[str]:
-    """Lines of probability, token, what stood there, and verdict, with tabs between them."""
+    """Return tab-separated lines of probability, token, original and verdict."""
     rows = [
         (
             f"{token.probability:.4f}",
             on_one_line(token.text),
             on_one_line(token.original),
-            verdict_on(token).words,
+            verdict_on(token).text,
         )
         for token in tokens
     ]
     return ["\t".join(row) for row in [("probability", "token", "original", "verdict"), *rows]]
 
 
-PALE, HOT = (255, 243, 230), (255, 132, 51)  # black is easy to read on both
-FAINT = 0.05  # from here on a token is coloured
+PALE, HOT = (255, 243, 230), (255, 132, 51)  # black text is readable on both
+FAINT = 0.05  # tokens below this probability are not coloured
 
 
 def coloured(tokens: Sequence[Token]) -> Text:
-    """The text, each token on a background as warm as it is suspected; signs say what became."""
+    """Return the text with probabilities as background colours, and a sign per verdict."""
     text = Text()
     for token in tokens:
         text.append(visible(token.before))
-        warmth = token.probability
-        blend = [round(pale + (hot - pale) * warmth) for pale, hot in zip(PALE, HOT, strict=True)]
-        style = f"rgb(20,20,20) on rgb({blend[0]},{blend[1]},{blend[2]})" if warmth >= FAINT else ""
+        p = token.probability
+        red, green, blue = (round(a + (b - a) * p) for a, b in zip(PALE, HOT, strict=True))
+        style = f"rgb(20,20,20) on rgb({red},{green},{blue})" if p >= FAINT else ""
         text.append(visible(token.text), f"{style} underline" if token.replaced else style)
         text.append(verdict_on(token).sign, "bold")
     return text
 
 
 def summary(tokens: Sequence[Token]) -> list[Text]:
-    """What matters, in lines: the tokens that were replaced or suspected, then the counts."""
+    """Return a line per token that was replaced or flagged, then the counts."""
     notable = [token for token in tokens if verdict_on(token).sign]
     width = min(30, max([0, *(len(on_one_line(token.text)) for token in notable)]))
     lines = []
     for token in notable:
-        kind, shown = verdict_on(token), on_one_line(token.text)
+        verdict, shown = verdict_on(token), on_one_line(token.text)
         was = f"  was “{on_one_line(token.original)}”" if token.original else ""
-        said = f"{shown:<{width}}  {as_percent(token.probability):>5}  {kind.words}"
-        lines.append(Text.assemble((f"  {kind.sign} ", "bold"), said, (was, "dim")))
-    return [*lines, Text(counted(tokens), "dim")]
+        line = f"{shown:<{width}}  {as_percent(token.probability):>5}  {verdict.text}"
+        lines.append(Text.assemble((f"  {verdict.sign} ", "bold"), line, (was, "dim")))
+    return [*lines, Text(counts_text(tokens), "dim")]
 
 
 def page(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> str:
-    """One page that needs nothing else: no script, no network."""
+    """Return a self-contained page without scripts."""
     notable = "".join(_row(token) for token in tokens if verdict_on(token).sign)
     return Template(asset("page.html")).substitute(
         style=asset("inspector.css") + asset("heat.css"),
         model=escape(visible(pair.name)),
         heat=heat_html(tokens),
-        counted=escape(f"{counted(tokens)}; {pair.threshold}"),
+        counts=escape(f"{counts_text(tokens)}; {pair.threshold}"),
         notable=f'<ul class="notable">{notable}</ul>' if notable else "",
         notes="".join(
             f'<p class="note">{escape(visible(note))}</p>' for note in notes_on(pair, text)
@@ -146,8 +150,8 @@ def page(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> str:
 
 
 def _row(token: Token) -> str:
-    kind = verdict_on(token)
+    verdict = verdict_on(token)
     was = f"<del>{escape(on_one_line(token.original.strip()))}</del> → " if token.original else ""
     change = was + escape(on_one_line(token.text))
-    cells = (kind.sign, change, as_percent(token.probability), kind.words)
+    cells = (verdict.sign, change, as_percent(token.probability), verdict.text)
     return f"<li>{''.join(f'<span>{cell}</span>' for cell in cells)}</li>"

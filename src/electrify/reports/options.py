@@ -1,4 +1,4 @@
-"""What `report` and `inspect` can be told. Apart from what they do, so that help comes at once."""
+"""Options of `report` and `inspect`, in a module of their own so that --help is fast."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,37 +11,37 @@ from electrify.config import AcceptsTextPaths
 
 @dataclass(frozen=True, kw_only=True)
 class Report(AcceptsTextPaths):
-    """Runs of `pretrain`, results of `glue` and models of `finetune` as one HTML page."""
+    """Write pre-training runs, GLUE results and fine-tuned models to one HTML page."""
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]
-    """Folders of runs, which may be going on, of GLUE results, of models for one's own data."""
+    """Folders written by `pretrain` (finished or still running), `glue` or `finetune`."""
     out: Path = Path("report.html")
-    """The file to write."""
+    """The HTML file to write."""
     examples: int = 4
-    """Held-out examples to corrupt and to show as heat maps, for each run; 0 for none."""
+    """Number of validation examples to corrupt and show as heat maps per run; 0 shows none."""
 
 
 @dataclass(frozen=True)
 class Inspect(AcceptsTextPaths):
-    """Each token's probability of having been replaced, in colour; in a pipe, as a table."""
+    """Show, for each token, the probability that it was replaced; piped output is a table."""
 
     model: tyro.conf.Positional[str]
-    """An `electrify export`, its discriminator, a run, or any ELECTRA-like discriminator."""
+    """An export, its discriminator, a run, or any ELECTRA-like discriminator."""
     text: tyro.conf.Positional[str] = ""
-    """What to look at."""
+    """The text to inspect."""
     corrupt: bool = False
-    """Let the generator fill a share of the tokens first, and see what is caught."""
+    """Let the generator replace some tokens first, and show which are detected."""
     rate: float = 0.15
-    """The share it fills; a token that it guesses right stays original."""
+    """Fraction of tokens to mask for --corrupt; correctly predicted tokens stay original."""
     seed: int = 0
-    """Of the generator's choice of places and tokens."""
+    """Random seed for the positions and tokens of --corrupt."""
     html: Path | None = None
-    """Write a page to this file instead."""
+    """Write an HTML page to this file instead."""
     json: bool = False
     """Print JSON instead."""
     serve: bool = False
-    """Open a page on this machine to try texts in, until Ctrl-C."""
+    """Serve a page on this machine to try texts in, until Ctrl-C."""
     host: str = "127.0.0.1"
-    """Where --serve listens; the default cannot be reached from other machines."""
+    """Address for --serve; other machines cannot reach the default."""
     port: int = 0
-    """For --serve; 0: any that is free."""
+    """Port for --serve; 0 picks a free one."""

@@ -1,6 +1,6 @@
-"""An HTML page in one file: the pieces it is put together from, and its frame.
+"""Building blocks of a self-contained HTML page.
 
-Everything that is text goes through `text`; what is `Html` has been. A type checker sees to it.
+All plain text is escaped by `text`; `Html` is already escaped. The type checker enforces it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,21 +9,22 @@ from importlib import resources
 from typing import NamedTuple, NewType
 
 from electrify import __version__
+from electrify.reports.plots import SERIES
 
 Html = NewType("Html", str)
 EMPTY_CELL = Html("–")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What the page may do: show itself. Browsers fetch nothing and run nothing for it."""
+"""The Content-Security-Policy of the page: browsers fetch nothing and run no script."""
 
 
 class Section(NamedTuple):
-    """A heading and what stands under it."""
+    """A heading and its contents."""
 
     title: Html
     parts: Sequence["Html | Section"]
     key: str = ""
-    """Its id, for links; must be the page's only one of that name."""
+    """Its id for links, unique on the page."""
 
 
 class Tile(NamedTuple):
@@ -35,49 +36,49 @@ class Tile(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A line of a legend."""
+    """An entry of a legend."""
 
-    words: Html
+    label: Html
     series: int
-    """Which colour, from 0."""
+    """Index of the colour, from 0."""
     dashes: Sequence[float] = ()
     faint: bool = False
     diamond: bool = False
-    """A point in the colour of the axes instead of a line."""
+    """Draw a point in the colour of the axes instead of a line."""
 
 
 def asset(name: str) -> str:
-    """A file that pages are made of."""
+    """Return the contents of a file in `assets`."""
     return resources.files(__package__).joinpath("assets", name).read_text("utf-8")
 
 
-def text(words: object) -> Html:
-    """Any text, harmless."""
-    return Html(escape(str(words)))
+def text(content: object) -> Html:
+    """Return escaped text."""
+    return Html(escape(str(content)))
 
 
-def name(words: object) -> Html:
-    """A name that people gave, kept together whatever way it is written."""
-    return Html(f"<bdi>{escape(str(words))}</bdi>")
+def name(content: object) -> Html:
+    """Return a user-given name, isolated because it may be written right to left."""
+    return Html(f"<bdi>{escape(str(content))}</bdi>")
 
 
 def joined(parts: Iterable[str], between: str = "\n") -> Html:
-    """Pieces of HTML one after the other."""
+    """Join HTML fragments."""
     return Html(between.join(parts))
 
 
 def paragraph(inner: Html, kind: str = "") -> Html:
-    """A paragraph."""
+    """Return a paragraph."""
     return Html(f'<p class="{kind}">{inner}</p>' if kind else f"<p>{inner}</p>")
 
 
-def code(words: object) -> Html:
-    """Something to be read letter by letter."""
-    return Html(f"<code>{escape(str(words))}</code>")
+def code(content: object) -> Html:
+    """Return text in a monospaced font."""
+    return Html(f"<code>{escape(str(content))}</code>")
 
 
 def tiles(rows: Iterable[Tile]) -> Html:
-    """Headline numbers side by side."""
+    """Return headline numbers side by side."""
     cells = joined(
         f"<div><dt>{text(row.label)}</dt><dd><strong>{row.value}</strong>"
         f"{f'<small>{row.note}</small>' if row.note else ''}</dd></div>"
@@ -87,7 +88,7 @@ def tiles(rows: Iterable[Tile]) -> Html:
 
 
 def pairs(rows: Iterable[tuple[str, Html]]) -> Html:
-    """What things are, line by line."""
+    """Return a list of labels and values."""
     cells = joined(f"<div><dt>{text(label)}</dt><dd>{value}</dd></div>" for label, value in rows)
     return Html(f'<dl class="pairs">\n{cells}\n</dl>')
 
@@ -99,24 +100,25 @@ def table(
     left: Sequence[int] = (0,),
     marked: int = 0,
 ) -> Html:
-    """A table in a box that scrolls by itself; the first cell names its row.
+    """Return a table in a scrollable box; the first cell of a row is its header.
 
-    Columns are flush right but for those in `left`; the first `marked` rows stand out.
+    Columns are right-aligned except those in `left`; the first `marked` rows are highlighted.
     """
 
-    def cell(place: int, inner: Html) -> str:
-        kind = ' class="left"' if place in left else ""
-        return f"<td{kind}>{inner}</td>" if place else f'<th scope="row"{kind}>{inner}</th>'
+    def align(column: int) -> str:
+        return ' class="left"' if column in left else ""
+
+    def cell(column: int, inner: Html) -> str:
+        kind = align(column)
+        return f"<td{kind}>{inner}</td>" if column else f'<th scope="row"{kind}>{inner}</th>'
 
     def line(number: int, row: Sequence[Html]) -> str:
         kind = ' class="own"' if number < marked else ""
-        return f"<tr{kind}>{joined((cell(p, inner) for p, inner in enumerate(row)), '')}</tr>"
+        return f"<tr{kind}>{joined((cell(c, inner) for c, inner in enumerate(row)), '')}</tr>"
 
-    def title(place: int, inner: Html) -> str:
-        kind = ' class="left"' if place in left else ""
-        return f'<th scope="col"{kind}>{inner}</th>'
-
-    head = joined((title(place, inner) for place, inner in enumerate(columns)), "")
+    head = joined(
+        (f'<th scope="col"{align(c)}>{inner}</th>' for c, inner in enumerate(columns)), ""
+    )
     body = joined(line(number, row) for number, row in enumerate(rows))
     return Html(
         f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}">\n'
@@ -125,14 +127,15 @@ def table(
     )
 
 
-def figure(title: Html, svg: str, said: str, keys: Iterable[Key] = (), kind: str = "") -> Html:
-    """A drawing with its title and legend; `said` is for those who do not see it."""
-    legend = joined((_key(key) for key in keys), "")
-    label = escape(said)
-    drawn = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
-    more = f'<span class="keys">{legend}</span>' if legend else ""
-    caption = f"<figcaption><b>{title}</b>{more}</figcaption>"
-    return Html(f'<figure class="plot {kind}">{caption}\n{drawn}</figure>')
+def figure(
+    title: Html, svg: str, description: str, keys: Iterable[Key] = (), kind: str = ""
+) -> Html:
+    """Return a drawing with its title and legend; `description` is for screen readers."""
+    keys_html = joined((_key(key) for key in keys), "")
+    legend = f'<span class="keys">{keys_html}</span>' if keys_html else ""
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1)
+    caption = f"<figcaption><b>{title}</b>{legend}</figcaption>"
+    return Html(f'<figure class="plot {kind}">{caption}\n{svg}</figure>')
 
 
 def _key(key: Key) -> str:
@@ -144,27 +147,31 @@ def _key(key: Key) -> str:
     diamond = '<path d="M11 0L15 4L11 8L7 4Z" style="fill: var(--ink)"/>'
     return (
         '<span class="key"><svg viewBox="0 0 22 8" width="22" height="8" aria-hidden="true">'
-        f"{diamond if key.diamond else line}</svg> {key.words}</span>"
+        f"{diamond if key.diamond else line}</svg> {key.label}</span>"
     )
 
 
+def series_keys(names: Sequence[str]) -> list[Key]:
+    """Return a legend entry per name, each in the colour of its series."""
+    return [Key(name(label), series % SERIES) for series, label in enumerate(names)]
+
+
 def grid(figures: Iterable[Html]) -> Html:
-    """Drawings side by side, as many as there is room for."""
+    """Return drawings side by side, as many per row as fit."""
     return Html(f'<div class="plots">\n{joined(figures)}\n</div>')
 
 
 def details(summary: Html, inner: Html) -> Html:
-    """What is folded away until it is asked for."""
+    """Return content that is collapsed until clicked."""
     return Html(f"<details><summary>{summary}</summary>\n{inner}\n</details>")
 
 
 def document(
     title: str, heading: Html, intro: Html, sections: Sequence[Section], more_style: str = ""
 ) -> bytes:
-    """The page as it is written; `more_style` is for pieces that others make."""
+    """Return the encoded page; `more_style` is appended to its stylesheet."""
     links = joined(
-        (f'<a href="#{section.key}">{section.title}</a>' for section in sections if section.key),
-        "\n",
+        f'<a href="#{section.key}">{section.title}</a>' for section in sections if section.key
     )
     style = asset("page.css") + more_style
     page = f"""<!DOCTYPE html>
@@ -194,7 +201,7 @@ def document(
 </body>
 </html>
 """
-    # a folder's name may hold bytes that are no characters
+    # The name of a folder may contain bytes that are not valid UTF-8.
     return page.encode("utf-8", errors="backslashreplace")
 
 

@@ -1,6 +1,6 @@
-"""A discriminator to ask, with its generator if there is one, from wherever they lie."""
+"""Load a discriminator, and its generator if there is one, from a run, an export or a hub name."""
 
-# B batch, L length, N slots a row
+# B batch, L length, N slots per row, M = B × N slots, V vocabulary
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,35 +25,35 @@ from electrify.training.trained import load_trained
 
 
 class LoadedPair(NamedTuple):
-    """Networks that are ready to be asked, and how they read text."""
+    """Networks that are ready for inference, and their tokenizer."""
 
     name: str
     tokenizer: LoadedTokenizer
     longest: int
-    """Tokens that a text has at most, [CLS] and [SEP] among them."""
+    """Maximum number of tokens in a text, including [CLS] and [SEP]."""
     discriminator: Any
     generator: Any = None
     weights: Weights = Weights()
-    """How the generator is sampled."""
+    """The sampling settings of the generator."""
     notes: tuple[str, ...] = ()
-    """In words: what one should know before one believes it."""
+    """Caveats to show with the predictions."""
     threshold: Threshold = Threshold()
-    """Which tokens count as replaced."""
+    """Which tokens to flag as replaced."""
 
 
 @torch.no_grad()
 def sampled(
     generator: nn.Module, inputs: Batch[Tensor], weights: Weights, vocab_size: int
 ) -> Tensor:
-    """What a generator puts into the slots: ids_BN, by the slots' uniform numbers.
+    """Return the ids_BN that a generator samples for the slots, with their uniform numbers.
 
     Some released networks have more outputs than their tokenizer has tokens; those are not drawn.
     """
-    said = predict_slots(generator, inputs, inputs.totals())
+    prediction = predict_slots(generator, inputs, inputs.totals())
     probs_MV = sampling.adjusted(
-        said.probs_MV[:, :vocab_size],
+        prediction.probs_MV[:, :vocab_size],
         weights.temperature,
-        said.original_M,
+        prediction.original_M,
         weights.disallow_correct,
     )
     sampled_M = sampling.inverse_cdf(probs_MV, inputs.uniforms_BN.flatten())
@@ -61,26 +61,28 @@ def sampled(
 
 
 @torch.no_grad()
-def suspicion(discriminator: nn.Module, ids_BL: Tensor, frame: Framed) -> Tensor:
-    """The probability of each token that it was replaced."""
-    probability_BL = torch.sigmoid(replaced_logits(call(discriminator, ids_BL, frame).logits))
-    if not probability_BL.isfinite().all():
+def replaced_probs(discriminator: nn.Module, ids_BL: Tensor, frame: Framed) -> Tensor:
+    """Return the probability of each token that it was replaced."""
+    probs_BL = torch.sigmoid(replaced_logits(call(discriminator, ids_BL, frame).logits))
+    if not probs_BL.isfinite().all():
         raise UserError(
-            "the discriminator answers with numbers that are none",
+            "the discriminator's predictions are not finite",
             got="NaN among its probabilities",
-            fix="take a checkpoint from before its training broke",
+            fix="use a checkpoint from before training diverged",
         )
-    return probability_BL
+    return probs_BL
 
 
 def load_pair(source: str) -> LoadedPair:
-    """From an export, its discriminator alone, a run, or any discriminator transformers loads."""
+    """Load from an export, its discriminator, a run, or a model that transformers can load."""
     folder = Path(source)
     if (folder / "run.json").is_file():
         return _of_run(folder)
     if (folder / ".parts").is_dir():
         raise UserError(
-            f"{source} is not finished", got="an export that was stopped", fix="export it again"
+            f"{source} is not finished",
+            got="an interrupted export",
+            fix="run `electrify export` again",
         )
     if (folder / "discriminator").is_dir():
         return _of_folders(source, str(folder / "discriminator"), folder / "generator")
@@ -90,18 +92,18 @@ def load_pair(source: str) -> LoadedPair:
 
 
 def shards_of_run(run: Path) -> Path:
-    """The shards a run was begun with: where they were, or beside the run under the same name."""
+    """Return the shards of a run: at their recorded path, or next to the run."""
     about = RunFolder(run).about
-    wanted = about["identity"]["data"]["manifest_sha256"]
-    named = Path(about["data"])
-    for place in (named, run.absolute().parent / named.name):
-        manifest = place / "manifest.json"
-        if manifest.is_file() and sha256_of(manifest) == wanted:
-            return place
+    expected = about["identity"]["data"]["manifest_sha256"]
+    recorded = Path(about["data"])
+    for folder in (recorded, run.absolute().parent / recorded.name):
+        manifest = folder / "manifest.json"
+        if manifest.is_file() and sha256_of(manifest) == expected:
+            return folder
     raise UserError(
-        f"the shards of {run} are not there",
-        got=f"it was trained on {named}, which is missing or was made again",
-        fix="run this from the folder in which it was trained, or put the shards beside the run",
+        f"the shards of {run} were not found",
+        got=f"it was trained on {recorded}, which is missing or has changed",
+        fix="run this from the directory where it was trained, or put the shards next to the run",
     )
 
 
@@ -112,7 +114,7 @@ def _of_run(run: Path) -> LoadedPair:
         raise UserError(
             f"{run} has no discriminator",
             got="a masked-language-model run",
-            fix="`electrify show` shows what such a run predicts",
+            fix="use `electrify show` to see what such a run predicts",
         )
     return LoadedPair(
         f"{run}, step {loaded.step:,}",
@@ -131,11 +133,11 @@ def _of_folders(name: str, discriminator: str, beside: Path | None) -> LoadedPai
     tokenizer = _tokenizer_of(encoder)
     generator = None
     if beside is None or not (beside / "config.json").is_file():
-        notes.append("no generator beside it, so it cannot corrupt texts")
+        notes.append("no generator next to it, so it cannot corrupt texts")
     else:
         generator = open_masked_lm(str(beside))
         if generator.config.vocab_size != network.config.vocab_size:
-            notes.append(f"{beside} has another vocabulary, so it cannot corrupt texts")
+            notes.append(f"{beside} has a different vocabulary, so it cannot corrupt texts")
             generator = None
     threshold = of_metrics(getattr(network.config, "replaced_token_detection", None) or {})
     return LoadedPair(

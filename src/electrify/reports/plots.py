@@ -1,8 +1,8 @@
-"""Plots as SVG that takes its colours and its font from the page around it.
+"""Plots as SVG that uses the colours and the font of the surrounding page.
 
-matplotlib draws with colours that stand for names; afterwards each becomes a variable of the
-page's stylesheet, so that one drawing is right in light and in dark. The same plot always gives
-the same bytes.
+matplotlib draws with placeholder colours, which are then replaced by variables of the page's
+stylesheet, so that one drawing works in light and dark mode. The same plot always gives the same
+bytes.
 """
 
 import io
@@ -18,23 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {
-    "ink": "#c00001",
-    "grid": "#c00002",
-    "band": "#c00003",
-    "series-1": "#c00011",
-    "series-2": "#c00012",
-    "series-3": "#c00013",
-    "series-4": "#c00014",
-    "series-5": "#c00015",
-    "series-6": "#c00016",
-}
-"""What matplotlib draws with, by the name of the stylesheet's variable."""
 SERIES = 6
+COLOURS = {
+    **{"ink": "#c00001", "grid": "#c00002", "band": "#c00003"},
+    **{f"series-{number}": f"#c0001{number}" for number in range(1, SERIES + 1)},
+}
+"""Placeholder colours by the name of the stylesheet variable."""
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
-"""Of lines, so that they are told apart without colours."""
+"""Dash patterns, so that lines can be told apart without colours."""
 
-PLOT_WIDTH, HEIGHT = 360, 216  # in points; shown at about this many pixels, on a phone as well
+PLOT_WIDTH, HEIGHT = 360, 216  # in points; shown at about this many pixels, on phones too
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 8, 34
 FONT = 10.5
 
@@ -45,22 +38,22 @@ class Line(NamedTuple):
     steps: Sequence[float]
     values: Sequence[float]
     series: int = 0
-    """Which colour."""
+    """Index of the colour."""
     dashes: tuple[float, ...] = ()
     dots: bool = False
-    """Whether to mark each value."""
+    """Whether to mark every value."""
     faint: bool = False
 
 
 class Level(NamedTuple):
-    """A horizontal line to compare with."""
+    """A horizontal reference line."""
 
     value: float
     label: str
 
 
 class Band(NamedTuple):
-    """A range to compare with."""
+    """A reference range."""
 
     low: float
     high: float
@@ -68,7 +61,7 @@ class Band(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Somebody else's measurement."""
+    """A published value."""
 
     step: float
     value: float
@@ -76,24 +69,24 @@ class Point(NamedTuple):
 
 
 class Dots(NamedTuple):
-    """Scores of several seeds: a row of a plot."""
+    """Scores of several seeds: one row of a plot."""
 
     label: str
     values: Sequence[float]
     hollow: Sequence[bool]
-    """Which of them count although the run learned nothing."""
+    """Which of them are degenerate runs."""
     middle: float
     interval: tuple[float, float]
     series: int = 0
 
 
 def in_percent(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Bounds of a share."""
+    """Return bounds of a fraction in percent."""
     return 100 * bounds[0], 100 * bounds[1]
 
 
 def short(number: float, _: object = None) -> str:
-    """A number as axes show it.
+    """Return a number as shown on axes.
 
     >>> [short(n) for n in (0, 250, 12_000, 1_500_000, 0.0005, 0.65)]
     ['0', '250', '12k', '1.5M', '5e-4', '0.65']
@@ -114,7 +107,7 @@ def curves(
     bands: Sequence[Band] = (),
     points: Sequence[Point] = (),
 ) -> str:
-    """Lines over steps; the name decides the ids in the drawing."""
+    """Plot lines over steps; ids in the drawing are derived from the name."""
 
     def draw(axes: "Axes") -> None:
         for band in bands:
@@ -150,9 +143,9 @@ def _limits(axes: "Axes", lines: Sequence[Line], others: Sequence[float]) -> Non
     axes.set_xlim(0, max([1, *(step for line in lines for step in line.steps)]) * 1.02)
 
 
-def _note(axes: "Axes", height: float, words: str, above: bool = False) -> None:
+def _note(axes: "Axes", height: float, label: str, above: bool = False) -> None:
     axes.annotate(
-        words,
+        label,
         (0.985, height),
         xycoords=("axes fraction", "data"),
         xytext=(0, 2 if above else 0),
@@ -166,13 +159,13 @@ def _note(axes: "Axes", height: float, words: str, above: bool = False) -> None:
 
 
 def bars(name: str, counts: Sequence[int], label: str) -> str:
-    """How often each of 0, 1, 2, … occurs."""
+    """Plot a histogram of the counts of 0, 1, 2, …"""
 
     def draw(axes: "Axes") -> None:
         width = max(1, math.ceil(len(counts) / 64))
-        sums = [sum(counts[at : at + width]) for at in range(0, len(counts), width)]
-        places = [at * width for at in range(len(sums))]
-        axes.bar(places, sums, width=0.86 * width, align="edge", color=COLOURS["series-1"])
+        starts = range(0, len(counts), width)
+        sums = [sum(counts[start : start + width]) for start in starts]
+        axes.bar(starts, sums, width=0.86 * width, align="edge", color=COLOURS["series-1"])
         axes.set_xlim(0, len(counts))
         axes.set_xlabel(label)
 
@@ -180,28 +173,29 @@ def bars(name: str, counts: Sequence[int], label: str) -> str:
 
 
 def dots(name: str, rows: Sequence[Dots], label: str) -> str:
-    """A dot for each seed, and the interval of the middle; rows of one label stand together."""
-    places = [0.0]
+    """Plot a dot per seed, and the aggregate with its interval; rows of one label are grouped."""
+    heights = [0.0]
     for before, row in pairwise(rows):
-        places.append(places[-1] + (1.0 if before.label == row.label else 1.6))
+        heights.append(heights[-1] + (1.0 if before.label == row.label else 1.6))
 
     def draw(axes: "Axes") -> None:
-        for row, place in zip(rows, places, strict=True):
+        for row, height in zip(rows, heights, strict=True):
             colour = _colour(row.series)
             filled = ["none" if hollow else colour for hollow in row.hollow]
             if not math.isnan(row.interval[0]):
-                axes.plot(row.interval, [place, place], color=colour, linewidth=5, alpha=0.3)
-            axes.scatter(row.values, [place] * len(row.values), 18, filled, edgecolors=colour)
-            axes.plot([row.middle], [place], "|", color=colour, markersize=13, mew=1.6)
-        labels = dict.fromkeys(row.label for row in rows)
-        heights = [[p for r, p in zip(rows, places, strict=True) if r.label == n] for n in labels]
-        axes.set_yticks([sum(some) / len(some) for some in heights], list(labels))
-        axes.set_ylim(places[-1] + 0.8, -0.8)
+                axes.plot(row.interval, [height, height], color=colour, linewidth=5, alpha=0.3)
+            axes.scatter(row.values, [height] * len(row.values), 18, filled, edgecolors=colour)
+            axes.plot([row.middle], [height], "|", color=colour, markersize=13, mew=1.6)
+        groups: dict[str, list[float]] = {}
+        for row, height in zip(rows, heights, strict=True):
+            groups.setdefault(row.label, []).append(height)
+        axes.set_yticks([sum(group) / len(group) for group in groups.values()], list(groups))
+        axes.set_ylim(heights[-1] + 0.8, -0.8)
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
         axes.set_xlabel(label)
 
-    return _drawn(name, BOTTOM + TOP + 15 * (places[-1] + 1.6), draw, left=52)
+    return _drawn(name, BOTTOM + TOP + 15 * (heights[-1] + 1.6), draw, left=52)
 
 
 def _colour(series: int) -> str:
@@ -211,7 +205,7 @@ def _colour(series: int) -> str:
 def _drawn(name: str, height: float, draw: Callable[["Axes"], None], left: float = LEFT) -> str:
     matplotlib = needs("matplotlib", extra="report", why="plotting")
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever the user's own settings are
+        matplotlib.rcdefaults()  # ignore the user's settings
         matplotlib.rcParams.update({**STYLE, "svg.hashsalt": name})
         from matplotlib.figure import Figure
         from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -221,10 +215,9 @@ def _drawn(name: str, height: float, draw: Callable[["Axes"], None], left: float
         axes = figure.add_axes(
             (left / PLOT_WIDTH, BOTTOM / height, width, (height - BOTTOM - TOP) / height)
         )
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
-        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
-        axes.xaxis.set_major_formatter(FuncFormatter(short))
-        axes.yaxis.set_major_formatter(FuncFormatter(short))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
+            axis.set_major_formatter(FuncFormatter(short))
         draw(axes)
         return _for_page(_svg(figure), name)
 
@@ -262,7 +255,7 @@ def _svg(figure: "Figure") -> str:
 
 
 def _for_page(svg: str, name: str) -> str:
-    """The drawing without what only a file by itself needs, and with the page's colours."""
+    """Return the drawing without what only a standalone file needs, in the page's colours."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.S)
     svg = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", svg)

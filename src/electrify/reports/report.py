@@ -1,4 +1,4 @@
-"""`electrify report DIR… --out report.html`: runs and results as a page that needs nothing else."""
+"""`electrify report DIR… --out report.html`: runs and results as a self-contained page."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from electrify.config import check_least
 from electrify.errors import UserError
 from electrify.reports.comparison import comparison_section
 from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
-from electrify.reports.heat import Token, counts, examples_of_run, heat_html
+from electrify.reports.heat import Token, counts_text, examples_of_run, heat_html
 from electrify.reports.options import Report
 from electrify.reports.page import Html, Section, asset, document, joined, name, paragraph, text
 from electrify.reports.run import RunRecord, read_run
-from electrify.reports.run_section import run_section, state
+from electrify.reports.run_section import capitalised, run_section, state
 from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
 from electrify.storage.commit import committed
 
 
 def report(settings: Report) -> Path:
-    """Read the folders and commit the page; returns its path."""
+    """Read the folders, write the page and return its path."""
     _check(settings)
     names = _names(settings.folders)
     runs, results, tuned = [], [], []
@@ -33,7 +33,7 @@ def report(settings: Report) -> Path:
             raise UserError(
                 f"nothing to report in {folder}",
                 got="no such folder" if not folder.is_dir() else "neither run.json nor jobs",
-                fix="give the --out of `electrify pretrain`, `glue` or `finetune`",
+                fix="give the --out folder of `electrify pretrain`, `glue` or `finetune`",
             )
     page = _page(runs, results, tuned, settings.examples)
     with committed(settings.out) as temporary:
@@ -44,28 +44,28 @@ def report(settings: Report) -> Path:
 
 def _check(settings: Report) -> None:
     if not settings.folders:
-        raise UserError("no folder to report", got="nothing", fix="electrify report DIR…")
+        raise UserError("no folder to report on", got="no arguments", fix="electrify report DIR…")
     check_least(settings, examples=0)
     if settings.out.is_dir() or not settings.out.parent.is_dir():
         raise UserError(
             f"{settings.out} cannot be written",
             got="a folder" if settings.out.is_dir() else f"no folder {settings.out.parent}",
-            fix="give --out a file in a folder that is there",
+            fix="use an --out file in an existing folder",
         )
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The folders as they were given; their last names alone if the paths are from the root or up.
+    """Return the folders as given, or only their last names if the paths are absolute or go up.
 
-    Those that would be called the same get their whole paths.
+    Folders with the same name get their full paths.
     """
     names = [
         folder.resolve().name if folder.is_absolute() or ".." in folder.parts else str(folder)
         for folder in folders
     ]
     names = [Path.cwd().name if label == "." else label for label in names]
-    twice = {label for label, count in Counter(names).items() if count > 1}
-    return [str(f) if label in twice else label for f, label in zip(folders, names, strict=True)]
+    counts = Counter(names)
+    return [str(f) if counts[label] > 1 else label for f, label in zip(folders, names, strict=True)]
 
 
 def _page(
@@ -93,7 +93,7 @@ def _page(
 
 
 def _promoted(section: Section) -> list[Section]:
-    """The parts of the only section as sections of the page, whose heading is its title."""
+    """Return the parts of the only section as sections of the page."""
     loose = [part for part in section.parts if not isinstance(part, Section)]
     inner = [part for part in section.parts if isinstance(part, Section)]
     return [Section(text("At a glance"), loose), *inner]
@@ -105,8 +105,8 @@ def _counted(runs: int, results: int, tuned: int) -> Html:
         (results, "set of GLUE results", "sets of GLUE results"),
         (tuned, "fine-tuned model", "fine-tuned models"),
     )
-    said = [f"{count} {many if count > 1 else one}" for count, one, many in kinds if count]
-    return text(", ".join(said[:-1]) + " and " * (len(said) > 1) + said[-1])
+    counts = [f"{count} {many if count > 1 else one}" for count, one, many in kinds if count]
+    return text(", ".join(counts[:-1]) + " and " * (len(counts) > 1) + counts[-1])
 
 
 def _states(runs: Sequence[RunRecord]) -> Html:
@@ -114,34 +114,24 @@ def _states(runs: Sequence[RunRecord]) -> Html:
 
 
 def _examples(run: RunRecord, count: int) -> list[Html]:
-    """Heat maps, or why there are none; nothing if none are asked for or can be."""
+    """Return heat maps, or why there are none; empty if none are requested or possible."""
     if not count or "discriminator" not in run.objective.roles:
         return []
     try:
         found, threshold = examples_of_run(run.path, count)
-    except (UserError, OSError) as error:  # a run that goes on may prune what is being read
+    except (UserError, OSError) as error:  # a running training may prune what is being read
         why = error.what if isinstance(error, UserError) else f"{error}"
         return [paragraph(text(f"No examples can be shown: {why}."))]
-    said = str(threshold)
-    return [
-        paragraph(text(f"{HOW_TO_READ} {said[0].upper()}{said[1:]}.")),
-        *map(_heat, found),
-    ]
+    return [paragraph(text(f"{HOW_TO_READ} {capitalised(str(threshold))}.")), *map(_heat, found)]
 
 
 HOW_TO_READ = (
-    "Held-out text in which the generator filled the masked places. The stronger the colour, the "
-    "likelier the discriminator thinks that a token was replaced; point at a token for its number. "
+    "Validation text in which the generator replaced masked tokens. The stronger the colour, the "
+    "higher the predicted probability that a token was replaced; hover over a token to see it. "
     "✓ replaced and flagged (caught), ✗ replaced and missed, ! false alarm."
 )
 
 
 def _heat(tokens: Sequence[Token]) -> Html:
-    found = counts(tokens)
-    words = (
-        f"{found['tokens']:,} tokens, {found['caught'] + found['missed']:,} of them replaced: "
-        f"{found['caught']:,} caught, {found['missed']:,} missed; false alarms: "
-        f"{found['false-alarm']:,}"
-    )
-    said = paragraph(text(words), "soft")
-    return Html(f'<div class="example">\n{said}\n{heat_html(tokens)}\n</div>')
+    caption = paragraph(text(counts_text(tokens)), "soft")
+    return Html(f'<div class="example">\n{caption}\n{heat_html(tokens)}\n</div>')

@@ -1,8 +1,8 @@
-"""A page on this machine to try texts in: `electrify inspect MODEL --serve`.
+"""A local page to try texts in: `electrify inspect MODEL --serve`.
 
-What is typed is only ever data: requests are bounded JSON, answers are JSON that the page shows as
-text, and the page may load nothing but its own three files. A Host header that is not this machine
-is refused, so that no web site can reach the page through a name it points here (DNS rebinding).
+User input is only ever data: requests are bounded JSON, responses are JSON that the page shows as
+text, and the page may load only its own three files. Requests with the Host header of another
+machine are refused, so that no web site can reach the page by DNS rebinding.
 """
 
 import json
@@ -26,8 +26,8 @@ from electrify.tokens.show import visible
 
 LONGEST_TEXT = 2_000
 LONGEST_BODY = 16 * 1024
-RATE = 0.15  # of the tokens that the generator fills, as in pre-training
-REQUEST_SECONDS = 10  # that a request may take to arrive
+RATE = 0.15  # fraction of tokens to mask, as in pre-training
+REQUEST_SECONDS = 10  # timeout for receiving a request
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -46,7 +46,7 @@ PAGE_FILES = {
 
 
 class Inspection(NamedTuple):
-    """What the page asks."""
+    """A request of the page."""
 
     text: str
     corrupt: bool = False
@@ -56,94 +56,94 @@ class Inspection(NamedTuple):
 class Refused(Exception):
     """A request that is answered with an error."""
 
-    def __init__(self, status: HTTPStatus, why: str) -> None:
-        super().__init__(why)
-        self.status, self.why = status, why
+    def __init__(self, status: HTTPStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
 
 
 class Inspector(ThreadingHTTPServer):
-    """The server with its model; one question at a time is computed."""
+    """The server with its model; it computes one request at a time."""
 
     def __init__(self, pair: LoadedPair, text: str, host: str, port: int) -> None:
-        self.pair, self.text, self.asking = pair, text, Lock()
+        self.pair, self.text, self.lock = pair, text, Lock()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.only_here = is_loopback(host)
+        self.loopback = is_loopback(host)
         self.names = {"localhost", "127.0.0.1", "::1", host.lower()}
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:
-        """Without asking the network what this machine is called, which can take long."""
+        """Bind without looking up the host name, which can be slow."""
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever leaves in the middle of a request is no error."""
+        """Ignore clients that disconnect during a request."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         host, port = str(self.server_address[0]), self.server_address[1]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
     def knows(self, host: str) -> bool:
-        """Whether a Host header is this machine's, and no name that somebody pointed at it."""
+        """Return whether a Host header names this machine, not a domain that points at it."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        return name in self.names or (not self.only_here and _address(name) is not None)
+        return name in self.names or (not self.loopback and _address(name) is not None)
 
-    def answer(self, question: Inspection) -> dict[str, Any]:
-        """What the model says."""
-        with self.asking:
+    def answer(self, request: Inspection) -> dict[str, Any]:
+        """Return the model's predictions for a request."""
+        with self.lock:
             tokens = (
-                corrupt_text(self.pair, question.text, RATE, question.seed)
-                if question.corrupt
-                else detect(self.pair, question.text)
+                corrupt_text(self.pair, request.text, RATE, request.seed)
+                if request.corrupt
+                else detect(self.pair, request.text)
             )
-            return as_json(self.pair, question.text, tokens)
+            return as_json(self.pair, request.text, tokens)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Handles one connection."""
 
     server: Inspector
     protocol_version = "HTTP/1.1"
     timeout = REQUEST_SECONDS
 
     def respond(self) -> None:
-        """Answer a request of any method."""
+        """Respond to a request of any method."""
         try:
-            self._send(HTTPStatus.OK, *self._found())
+            self._send(HTTPStatus.OK, *self._content())
         except Refused as refused:
-            self.send_error(refused.status, refused.why)
+            self.send_error(refused.status, refused.reason)
         except UserError as error:
             self.send_error(HTTPStatus.UNPROCESSABLE_ENTITY, f"{error.what}: {error.got}")
-        except (TimeoutError, ConnectionError):  # the reader has left
+        except (TimeoutError, ConnectionError):  # the client has disconnected
             self.close_connection = True
-        except Exception:  # one bad request must not end the page
+        except Exception:  # one bad request must not stop the server
             traceback.print_exc()
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the model failed; see the terminal")
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = respond
 
-    def _found(self) -> tuple[str, bytes]:
-        """The kind and content of what is asked for."""
+    def _content(self) -> tuple[str, bytes]:
+        """Return the content type and the content of the response."""
         if not self.server.knows(self.headers.get("Host", "")):
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this page has another address")
+            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this host name is not served here")
         path = urlsplit(self.path).path
         method = {**dict.fromkeys(PAGE_FILES, "GET"), "/model": "GET", "/tokens": "POST"}.get(path)
         if method is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
         if self.command != method:
-            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"only {method} is answered here")
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"only {method} is allowed here")
         if path == "/tokens":
-            return "application/json", _json(self.server.answer(question(self._body())))
+            return "application/json", _json(self.server.answer(parse_request(self._body())))
         if path == "/model":
             return "application/json", _json(self._model())
-        name, kind = PAGE_FILES[path]
-        return kind, asset(name).encode()
+        name, content_type = PAGE_FILES[path]
+        return content_type, asset(name).encode()
 
     def _model(self) -> dict[str, Any]:
         pair = self.server.pair
@@ -159,22 +159,22 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "say the length of the request")
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "send a Content-Length header")
         if int(length) > LONGEST_BODY:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LONGEST_BODY:,} bytes")
         return self.rfile.read(int(length))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """An error as JSON; what may be left of the request is not read."""
+        """Send an error as JSON, without reading the rest of the request."""
         self.close_connection = True
         status = HTTPStatus(code)
         self._send(status, "application/json", _json({"error": message or status.phrase}))
 
-    def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+    def _send(self, status: HTTPStatus, content_type: str, content: bytes) -> None:
         self.send_response(status)
         for name, value in HEADERS.items():
             self.send_header(name, value)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", f"{content_type}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         if self.close_connection:
             self.send_header("Connection", "close")
@@ -183,29 +183,29 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def version_string(self) -> str:
-        """What the Server header says: no versions."""
+        """Return the Server header, without version numbers."""
         return "electrify"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of requests: they hold what people type."""
+        """Log nothing: requests contain what users type."""
 
 
-def question(body: bytes) -> Inspection:
-    """A question from a request, or why it is none."""
+def parse_request(body: bytes) -> Inspection:
+    """Parse the body of a request, or raise `Refused`."""
     try:
-        asked = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refused(HTTPStatus.BAD_REQUEST, "this is not JSON") from None
-    kinds = {"text": str, "corrupt": bool, "seed": int}
-    if not isinstance(asked, dict) or "text" not in asked or asked.keys() - kinds.keys():
-        raise Refused(HTTPStatus.BAD_REQUEST, f"send an object of {', '.join(kinds)}")
-    for name, value in asked.items():
-        if type(value) is not kinds[name]:  # True is an int
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{name} must be {kinds[name].__name__}")
-    if len(asked["text"]) > LONGEST_TEXT:
-        why = f"at most {LONGEST_TEXT:,} characters"
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
-    return Inspection(**asked)
+        raise Refused(HTTPStatus.BAD_REQUEST, "the request is not valid JSON") from None
+    types = Inspection.__annotations__
+    if not isinstance(fields, dict) or "text" not in fields or fields.keys() - types.keys():
+        raise Refused(HTTPStatus.BAD_REQUEST, f"send an object with {', '.join(types)}")
+    for name, value in fields.items():
+        if type(value) is not types[name]:  # isinstance(True, int) holds
+            raise Refused(HTTPStatus.BAD_REQUEST, f"{name} must be {types[name].__name__}")
+    if len(fields["text"]) > LONGEST_TEXT:
+        reason = f"at most {LONGEST_TEXT:,} characters"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+    return Inspection(**fields)
 
 
 def _json(content: Any) -> bytes:
@@ -220,7 +220,7 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it.
+    """Return whether only this machine can reach a host.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -230,30 +230,30 @@ def is_loopback(host: str) -> bool:
 
 
 def start(pair: LoadedPair, text: str, host: str, port: int) -> Inspector:
-    """A server that listens but does not answer yet."""
+    """Return a server that listens but does not respond yet."""
     try:
         return Inspector(pair, text, host, port)
     except (OSError, OverflowError) as error:
         raise UserError(
-            "the page cannot be served there",
+            "cannot serve the page at this address",
             got=f"{host}, port {port}: {error}",
-            fix="give another --port, or --host 127.0.0.1",
+            fix="use another --port, or --host 127.0.0.1",
         ) from error
 
 
 def serve(pair: LoadedPair, text: str, host: str, port: int) -> None:
     """Serve the page until Ctrl-C."""
     with start(pair, text, host, port) as server:
-        if not server.only_here:
+        if not server.loopback:
             print(
-                f"warning: whoever can reach {host} on the network can use this page, without a "
-                "password; leave out --host to keep it to this machine",
+                f"warning: anyone who can reach {host} on the network can use this page without a "
+                "password; leave out --host to restrict it to this machine",
                 file=sys.stderr,
             )
         for note in pair.notes:
             print(f"note: {visible(note)}", file=sys.stderr)
-        print(f"{server.url}  (Ctrl-C ends it)", flush=True)
+        print(f"{server.url}  (press Ctrl-C to stop)", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            print("\nended", file=sys.stderr)
+            print("\nstopped", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How tokens are written for people: ids as pieces of text, and text that fits a cell."""
+"""Tokens as readable text."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,37 +7,37 @@ from electrify.tokens.show import visible
 from electrify.tokens.tokenizer import LoadedTokenizer
 
 MARKS = ("##", "▁", "Ġ")
-"""Of the inside of a word (WordPiece), or of its beginning (SentencePiece, byte-level BPE)."""
+"""Prefixes inside a word (WordPiece), or at its start (SentencePiece, byte-level BPE)."""
 
 
-class Piece(NamedTuple):
-    """A token of the vocabulary as text."""
+class TokenText(NamedTuple):
+    """A vocabulary entry as text."""
 
     text: str
-    begins_word: bool
+    starts_word: bool
 
 
-def speller(tokenizer: LoadedTokenizer) -> Callable[[int], Piece]:
-    """From the ids of a tokenizer to pieces of text."""
+def speller(tokenizer: LoadedTokenizer) -> Callable[[int], TokenText]:
+    """Return a function from the ids of a tokenizer to text."""
     backend, special = tokenizer.backend, set(tokenizer.names.values())
     names = backend.get_vocab()
     mark = next((mark for mark in MARKS if any(name.startswith(mark) for name in names)), "")
 
-    def spell(token: int) -> Piece:
+    def spell(token: int) -> TokenText:
         name = backend.id_to_token(token) or f"<{token}>"
         if name in special or not mark:
-            return Piece(name, True)
+            return TokenText(name, True)
         if mark == "##":
-            return Piece(name.removeprefix("##"), not name.startswith("##"))
+            return TokenText(name.removeprefix("##"), not name.startswith("##"))
         text = backend.decode([token], skip_special_tokens=False).strip()
-        half_a_character = "\ufffd" in text
-        return Piece(name if half_a_character or not text else text, name.startswith(mark))
+        partial_character = "\ufffd" in text
+        return TokenText(name if partial_character or not text else text, name.startswith(mark))
 
     return spell
 
 
 def on_one_line(text: str) -> str:
-    r"""Text for a cell of a table: no control characters, and line ends and tabs as signs.
+    r"""Return text for a table cell, without control characters, newlines and tabs.
 
     >>> on_one_line("a\n\x1b[31mb")
     'a↵�[31mb'
@@ -46,9 +46,9 @@ def on_one_line(text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    r"""Text in which halves of characters, as broken input has them, are replacement characters.
+    r"""Return text with lone surrogates replaced by U+FFFD, so that it can be encoded.
 
     >>> encodable("a\ud83d")
     'a�'
     """
-    return "".join("\ufffd" if "\ud800" <= sign <= "\udfff" else sign for sign in text)
+    return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)

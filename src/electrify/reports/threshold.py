@@ -1,9 +1,9 @@
-"""From which probability on a token counts as replaced.
+"""The probability from which a token is flagged as replaced.
 
-A discriminator that ranks tokens well may give none of them 50 %: few tokens are replaced, so early
-in training all probabilities are low. The threshold is therefore the one at which as many tokens of
-the validation set are flagged as were replaced; where it is not known, the likeliest tokens of each
-text are flagged, as many as are usually replaced.
+A discriminator that ranks tokens well may give none of them 50 %: few tokens are replaced, so all
+probabilities are low early in training. The threshold is therefore the one that flags as many
+validation tokens as were replaced. If it is unknown, the top tokens of each text are flagged, as
+many as are usually replaced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from electrify.training.export_run import validation_record
 
 USUAL_RATE = 0.1
-"""Of 15 % masked tokens a generator restores about a third."""
+"""Of 15 % masked tokens, a generator predicts about a third correctly."""
 ONE_HALF = 0.5
 
 
@@ -21,10 +21,10 @@ class Threshold(NamedTuple):
     """Which tokens to flag, and how often that is wrong."""
 
     value: float | None = None
-    """None: the likeliest tokens of each text, and all that are more likely replaced than not."""
+    """None flags the top tokens of each text, and all from 50 % on."""
     replaced_rate: float = USUAL_RATE
     false_alarm_rate: float | None = None
-    """Of original tokens in the validation set."""
+    """The fraction of original validation tokens that are flagged."""
 
     def of(self, probabilities: Sequence[float]) -> float:
         """Return the lowest probability to flag in a text.
@@ -40,19 +40,19 @@ class Threshold(NamedTuple):
     def __str__(self) -> str:
         if self.value is None:
             return (
-                f"flagged: the likeliest {100 * self.replaced_rate:.0f} % of each text and all "
-                "from 50 % on, as no validation threshold is known"
+                f"flagged: the top {100 * self.replaced_rate:.0f} % of each text and everything "
+                "from 50 % on, because no validation threshold is known"
             )
         rate = self.false_alarm_rate
         alarms = "" if rate is None else f"; false-alarm rate {100 * rate:.1f} %"
         return (
-            f"flagged: from {100 * self.value:.1f} % on, which flags as many tokens of the "
-            f"validation set as were replaced ({100 * self.replaced_rate:.1f} %){alarms}"
+            f"flagged: from {100 * self.value:.1f} % on, which flags as many validation tokens as "
+            f"were replaced ({100 * self.replaced_rate:.1f} %){alarms}"
         )
 
 
 def of_metrics(record: Mapping[str, Any]) -> Threshold:
-    """The threshold in a record of a run's journal, or in the configuration of an export.
+    """Return the threshold from a record of a run's journal, or from the config of an export.
 
     >>> of_metrics({"replaced_rate": 0.12}).value, of_metrics({"threshold": 0.3}).value
     (None, 0.3)
@@ -64,5 +64,5 @@ def of_metrics(record: Mapping[str, Any]) -> Threshold:
 
 
 def of_run(run: Path, step: int) -> Threshold:
-    """The threshold of a run's newest evaluation up to a step."""
+    """Return the threshold of a run's latest evaluation up to a step."""
     return of_metrics(validation_record(run, step))

@@ -1,4 +1,4 @@
-"""What a page says of models that were fine-tuned on one's own data."""
+"""The report section of models that were fine-tuned on your data."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,9 +6,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electrify.finetuning.stats import bounds, bounds_are
+from electrify.finetuning.stats import bounds
 from electrify.reports import plots
-from electrify.reports.page import Html, Key, Section, figure, name, paragraph, table, text
+from electrify.reports.glue_section import interval_legend
+from electrify.reports.page import (
+    Html,
+    Section,
+    figure,
+    name,
+    paragraph,
+    series_keys,
+    table,
+    text,
+)
 from electrify.reports.plots import Dots, in_percent
 from electrify.reports.provenance import Source, read_source, sources_table
 from electrify.storage.commit import TABLE, TEXT, checked_json, damaged, read_json
@@ -20,22 +30,22 @@ class Tuned(NamedTuple):
     name: str
     result: dict[str, Any]
     data: tuple[str, str]
-    """Hashes of the files it was trained and measured on."""
+    """Hashes of the files it was trained and evaluated on."""
     sources: list[Source]
 
     @property
     def metric(self) -> str:
-        """The first one, by which seeds are compared."""
+        """The main metric, by which seeds are compared."""
         return str(next(iter(self.result["mean"])))
 
     @property
     def scores(self) -> list[float]:
-        """Of every seed that ended."""
-        return [one["scores"][self.metric] for one in self.result["seeds"] if "scores" in one]
+        """The main metric of every seed that finished."""
+        return [seed["scores"][self.metric] for seed in self.result["seeds"] if "scores" in seed]
 
 
 def is_tuned(folder: Path) -> bool:
-    """Whether a folder is a finished `electrify finetune`."""
+    """Return whether a folder is the result of `electrify finetune`."""
     manifest = folder / "manifest.json"
     return manifest.is_file() and checked_json(manifest, _MANIFEST)["kind"] == "fine-tuned model"
 
@@ -44,7 +54,7 @@ _MANIFEST = {"kind": TEXT, "identity": TABLE}
 
 
 def read_tuned(folder: Path, label: str) -> Tuned:
-    """The result of a folder."""
+    """Read the result of a folder."""
     files = ("result.json", "manifest.json")
     sources = [read_source(folder, file)[1] for file in files]
     identity = checked_json(folder / "manifest.json", _MANIFEST)["identity"]
@@ -60,69 +70,67 @@ def read_tuned(folder: Path, label: str) -> Tuned:
 DAMAGE = (AttributeError, KeyError, TypeError, ValueError)
 
 
-def _check(one: Tuned) -> None:
-    """Read once all that is shown later, so that damage is found before anything is written."""
-    text(f"{one.result['train']['rows']:,} {one.result['model']}")
-    for metric, mean in one.result["mean"].items():
-        float(mean) + float(one.result["std"][metric])
-    if not isinstance(one.result["seeds"], list) or not one.scores:
+def _check(tuned: Tuned) -> None:
+    """Read everything that is shown later, so that damage is found before anything is written."""
+    text(f"{tuned.result['train']['rows']:,} {tuned.result['model']}")
+    for metric, mean in tuned.result["mean"].items():
+        float(mean) + float(tuned.result["std"][metric])
+    if not isinstance(tuned.result["seeds"], list) or not tuned.scores:
         raise ValueError("seeds without scores")
-    [bool(seed["degenerate"]) for seed in one.result["seeds"] if "scores" in seed]
-    float(sum(one.scores))
+    [bool(seed["degenerate"]) for seed in tuned.result["seeds"] if "scores" in seed]
+    float(sum(tuned.scores))
 
 
-def tuned_section(found: Sequence[Tuned]) -> Section:
-    """All of them in one table, with every seed as a dot."""
-    metrics = list(dict.fromkeys(metric for one in found for metric in one.result["mean"]))
-    columns = [text(title) for title in ("folder", "encoder", "rows", "seeds", *metrics)]
+def tuned_section(models: Sequence[Tuned]) -> Section:
+    """Return one table of all models, and a plot with a dot per seed."""
+    metrics = list(dict.fromkeys(metric for tuned in models for metric in tuned.result["mean"]))
+    columns = [text(title) for title in ("folder", "encoder", "training rows", "seeds", *metrics)]
     rows = [
         [
-            name(one.name),
-            name(one.result["model"]),
-            text(f"{one.result['train']['rows']:,}"),
-            text(len(one.scores)),
-            *(_score(one, metric) for metric in metrics),
+            name(tuned.name),
+            name(tuned.result["model"]),
+            text(f"{tuned.result['train']['rows']:,}"),
+            text(len(tuned.scores)),
+            *(_score(tuned, metric) for metric in metrics),
         ]
-        for one in found
+        for tuned in models
     ]
-    several = any(len(one.scores) > 1 for one in found)
-    caption = "On the development file" + (
-        ": mean of the seeds ± their standard deviation" if several else ""
+    several = any(len(tuned.scores) > 1 for tuned in models)
+    caption = "Scores on the development file" + (
+        ": mean over seeds ± standard deviation" if several else ""
     )
-    parts = [_dots(found), table(caption, columns, rows, left=(0, 1))]
-    if len({one.data for one in found}) > 1:
-        parts.append(paragraph(text("They were not all trained and measured on the same files.")))
-    parts.append(sources_table([source for one in found for source in one.sources]))
-    return Section(text("Fine-tuned on own data"), parts, "tuned")
+    parts = [_dots(models), table(caption, columns, rows, left=(0, 1))]
+    if len({tuned.data for tuned in models}) > 1:
+        parts.append(paragraph(text("Not all were trained and evaluated on the same files.")))
+    parts.append(sources_table([source for tuned in models for source in tuned.sources]))
+    return Section(text("Fine-tuned on your data"), parts, "tuned")
 
 
-def _score(one: Tuned, metric: str) -> Html:
-    if metric not in one.result["mean"]:
+def _score(tuned: Tuned, metric: str) -> Html:
+    if metric not in tuned.result["mean"]:
         return text("–")
-    spread = f" ± {one.result['std'][metric]:.3f}" if len(one.scores) > 1 else ""
-    return text(f"{one.result['mean'][metric]:.3f}{spread}")
+    spread = f" ± {tuned.result['std'][metric]:.3f}" if len(tuned.scores) > 1 else ""
+    return text(f"{tuned.result['mean'][metric]:.3f}{spread}")
 
 
-def _dots(found: Sequence[Tuned]) -> Html:
+def _dots(models: Sequence[Tuned]) -> Html:
     rows = [
         Dots(
-            one.metric,
-            [100 * score for score in one.scores],
-            [bool(seed["degenerate"]) for seed in one.result["seeds"] if "scores" in seed],
-            100 * one.result["mean"][one.metric],
-            in_percent(bounds(np.array(one.scores))),
+            tuned.metric,
+            [100 * score for score in tuned.scores],
+            [bool(seed["degenerate"]) for seed in tuned.result["seeds"] if "scores" in seed],
+            100 * tuned.result["mean"][tuned.metric],
+            in_percent(bounds(np.array(tuned.scores))),
             series,
         )
-        for series, one in enumerate(found)
+        for series, tuned in enumerate(models)
     ]
     svg = plots.dots("tuned-dots", rows, "score on the development file, percent")
-    keys = [Key(name(one.name), series % plots.SERIES) for series, one in enumerate(found)]
-    said = " ".join(
-        f"{one.name}, {one.metric}: {', '.join(f'{score:.3f}' for score in one.scores)}."
-        for one in found
+    scores = " ".join(
+        f"{tuned.name}, {tuned.metric}: {', '.join(f'{score:.3f}' for score in tuned.scores)}."
+        for tuned in models
     )
-    counts = sorted(len(one.scores) for one in found)
-    kinds = dict.fromkeys(bounds_are(count) for count in counts if count > 1)
-    bar = f", bar: {' or '.join(kinds)}" if kinds else ""
-    title = text(f"Every seed a dot; tick: mean{bar}")
-    return figure(title, svg, f"Scores of every seed. {said}", keys, "wide")
+    legend = interval_legend([(len(tuned.scores), "mean") for tuned in models])
+    keys = series_keys([tuned.name for tuned in models])
+    title = text(f"One dot per seed; {legend}")
+    return figure(title, svg, f"Scores of every seed. {scores}", keys, "wide")

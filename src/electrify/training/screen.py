@@ -1,4 +1,4 @@
-"""How a run goes, for somebody who looks: one live line on a terminal, plain lines elsewhere."""
+"""Progress of a run: one live line on a terminal, plain lines elsewhere."""
 
 import sys
 from collections.abc import Mapping
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 
 
 class Sight(NamedTuple):
-    """What a line on the screen says; None where it is not known."""
+    """The contents of a progress line; None where unknown."""
 
     step: int
     steps: int
     values: Mapping[str, float]
-    """Losses, AUC, …: what they are called and what they are."""
+    """Metrics (losses, AUC, …) by display name."""
     tokens_per_second: float | None = None
     share_of_peak: float | None = None
     memory: float | None = None
-    """In bytes."""
+    """Peak memory in bytes."""
     seconds_left: float | None = None
 
 
 def progress_line(sight: Sight) -> str:
-    """A line a human can read.
+    """Return a progress line.
 
     >>> values = {"generator": 5.931, "discriminator": 0.31, "AUC": 0.71}
     >>> progress_line(Sight(1200, 2000, values, 12400.4, 0.38, 410e6, 240))
     ... # doctest: +NORMALIZE_WHITESPACE
-    'step 1,200/2,000  generator 5.93  discriminator 0.31  AUC 0.71  12,400 tok/s  38% of peak
+    'step 1,200/2,000  generator 5.93  discriminator 0.31  AUC 0.71  12,400 tokens/s  38% of peak
       410 MB  4 min left'
     """
     parts = [f"step {sight.step:,}/{sight.steps:,}"]
     parts += [f"{name} {value:.3g}" for name, value in sight.values.items()]
     if sight.tokens_per_second is not None:
-        parts.append(f"{sight.tokens_per_second:,.0f} tok/s")
+        parts.append(f"{sight.tokens_per_second:,.0f} tokens/s")
     if sight.share_of_peak is not None:
         parts.append(f"{sight.share_of_peak:.0%} of peak")
     if sight.memory is not None:
@@ -60,7 +60,7 @@ def progress_line(sight: Sight) -> str:
 
 
 class Screen:
-    """One live line on a terminal; where there is none, a plain line now and then."""
+    """One live line on a terminal, or a plain line every few seconds elsewhere."""
 
     def __init__(self) -> None:
         self._live: Live | None = None
@@ -74,14 +74,14 @@ class Screen:
             self._live = Live(
                 console=Console(stderr=True),
                 auto_refresh=False,
-                redirect_stdout=sys.stdout.isatty(),  # output sent elsewhere stays there
+                redirect_stdout=sys.stdout.isatty(),  # do not capture redirected output
             )
             self._live.start()
             self._throttle = Throttle(SECONDS_BETWEEN_REDRAWS)
         return self
 
     def show(self, sight: Sight) -> None:
-        """Say how far the run is; the first and the last step always show."""
+        """Show the progress; the first and the last step are always shown."""
         if self._live is not None:
             from rich.text import Text
 
@@ -103,7 +103,7 @@ class Screen:
 
 
 class ProgressLine(Observer):
-    """Shows training metrics on the screen, and prints what validation metrics mean."""
+    """Show training metrics on the screen, and print validation metrics."""
 
     def __init__(
         self,
@@ -122,8 +122,7 @@ class ProgressLine(Observer):
     def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
         """Show metrics."""
         if split != "train":
-            said = self.objective.reading(self.sizes, step, dict(metrics))
-            print(f"held-out at step {step:,}: {said}", flush=True)
+            print(validation_lines(self.objective, self.sizes, step, dict(metrics)), flush=True)
             return
         shown = self.objective.shown.items()
         seconds = 1 / timings["steps_per_second"]
@@ -140,11 +139,20 @@ class ProgressLine(Observer):
         )
 
 
-def matmul_peak(device: "torch.device", precision: str) -> float | None:
-    """FLOPs a second that matmuls reach here; None on a device not measured.
+def validation_lines(
+    objective: "type[Objective]", sizes: "Sizes", step: int, metrics: dict[str, float]
+) -> str:
+    """Return the validation metrics on one line, and what they mean on a second, indented one."""
+    numbers = "  ".join(["validation", f"step {step:,}", *objective.headline(sizes, metrics)])
+    reading = objective.reading(sizes, step, metrics)
+    return f"{numbers}\n  {reading}" if reading else numbers
 
-    In mixed precision some matmuls stay float32, so the peak is that of the faster kind. Takes a
-    quarter of a second, twice that in mixed precision.
+
+def matmul_peak(device: "torch.device", precision: str) -> float | None:
+    """Return the FLOP/s of matmuls on this machine; None for a device that is not measured.
+
+    In mixed precision some matmuls stay in float32, so the peak is that of the faster dtype. This
+    takes a quarter of a second, or half a second in mixed precision.
     """
     import torch
 
@@ -158,7 +166,7 @@ def matmul_peak(device: "torch.device", precision: str) -> float | None:
 def share_of_peak(
     flops_per_step: float | None, seconds_per_step: float, peak: float | None
 ) -> float | None:
-    """How much of what the machine's matrix products reach goes into the model's.
+    """Return the fraction of the machine's matmul peak that training reaches.
 
     >>> share_of_peak(3e9, 0.1, 1e11)
     0.3
@@ -169,12 +177,12 @@ def share_of_peak(
 
 
 def peak_memory(device: "torch.device") -> int:
-    """The most bytes held so far: of the device's own memory, or of this process."""
+    """Return the peak memory in bytes: of the CUDA device, or of this process."""
     if device.type == "cuda":
         import torch
 
         return int(torch.cuda.max_memory_allocated(device))
     import resource
 
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts kilobytes

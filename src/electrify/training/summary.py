@@ -1,4 +1,4 @@
-"""What a run prints before its first step and after its last."""
+"""The lines that a run prints before its first step and after its last."""
 
 from pathlib import Path
 
@@ -10,35 +10,38 @@ from electrify.training.clock import Spent
 from electrify.training.engine import Engine
 from electrify.training.journal import seconds_trained
 from electrify.training.loop import Done
+from electrify.training.signals import seconds_of
 from electrify.training.training import Training
 
 
 def beginning(recipe: Recipe, objective: Objective, run: Training, start: int) -> str:
-    """Return what is about to happen, in a few lines."""
+    """Return a few lines that describe the run."""
     steps, size = recipe.run.steps, recipe.run.batch_size
     examples = run.stepper.task.batches.examples
-    sizes = ", ".join(
-        f"{role} {type(net).__name__} {net.num_parameters():,}"
+    networks = ", ".join(
+        f"{role} {type(net).__name__} ({net.num_parameters():,} parameters)"
         for role, net in objective.networks.items()
     )
-    together = sum(parameter.numel() for parameter in objective.parameters())
+    total = sum(parameter.numel() for parameter in objective.parameters())
     epochs = steps * size / len(examples)
     lines = [
-        f"{sizes}; together {together:,} parameters",
-        f"precision {_precision(recipe, run.stepper.engine)}",
-        f"{len(examples):,} examples; {steps:,} steps of {size}: {epochs:.1f} epochs",
+        networks,
+        f"{total:,} parameters in total, shared weights counted once",
+        f"precision: {_precision(recipe, run.stepper.engine)}",
+        f"{len(examples):,} training examples; {steps:,} steps at batch size {size} = "
+        f"{epochs:.1f} epochs",
     ]
     if start:
-        lines.append(f"going on from step {start:,}")
+        lines.append(f"resuming from step {start:,}")
     if recipe.optimizer.warmup > steps:
         lines.append(
-            f"note: the rate rises for {recipe.optimizer.warmup:,} steps, which is longer than "
+            f"note: the learning rate warms up for {recipe.optimizer.warmup:,} steps, longer than "
             "the run (--optimizer.warmup)"
         )
     lines += notes(examples.manifest)
     if run.validation is None:
         lines.append(
-            "note: too few validation examples to evaluate on; prepare with a larger --validation"
+            "note: too few validation examples to evaluate; prepare with a larger --validation"
         )
     lines += [f"note: not shared: {note}" for note in objective.notes]
     return "\n".join(lines)
@@ -51,18 +54,19 @@ def _precision(recipe: Recipe, engine: Engine) -> str:
 
 
 def end(done: Done, recipe: Recipe, out: Path, budget: str, spent: Spent) -> str:
-    """Return where the time went, what was done, and what to do next."""
+    """Return how the time was spent, what was done, and what to run next."""
     lines = []
     if spent.updates:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in spent.shares().items())
-        lines.append(f"time: {shares}")
+        lines.append(f"time spent: {shares}")
     if done.why:
         lines.append(
-            f"stopped at step {done.step:,} ({done.why}) and saved; the same command goes on"
+            f"stopped at step {done.step:,} ({done.why}) and saved; rerun the command to resume"
         )
         return "\n".join(lines)
     if budget:
-        lines.append(f"budget {budget}, its steps took {duration(seconds_trained(out))}")
+        asked = duration(seconds_of(budget, "--budget"))
+        lines.append(f"time budget {asked}; trained for {duration(seconds_trained(out))}")
     lines.append(f"done: {recipe.run.steps:,} steps in {out}")
     lines.append(f"next: electrify export {out} --out MODEL")
     return "\n".join(lines)

@@ -1,8 +1,8 @@
 "use strict";
 
-// What is typed and what is answered reach the page through textContent and attributes alone.
+// User input and responses reach the page only through textContent and attributes.
 
-const WAIT = 250; // milliseconds without a key before the model is asked
+const WAIT = 250; // milliseconds after the last key before a request is sent
 const SIGNS = { caught: "✓", missed: "✗", "false-alarm": "!", suspected: "?" };
 const COUNTS = {
   caught: "caught",
@@ -31,13 +31,13 @@ async function ask() {
   running?.abort();
   running = new AbortController();
   const { signal } = running;
-  const question = { text: page.text.value, corrupt: corrupted, seed: seed() };
+  const request = { text: page.text.value, corrupt: corrupted, seed: seed() };
   page.card.classList.add("busy");
   try {
     const response = await fetch("/tokens", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(question),
+      body: JSON.stringify(request),
       signal,
     });
     const answer = await response.json();
@@ -51,15 +51,15 @@ async function ask() {
 }
 
 function trouble(error) {
-  const gone = error instanceof TypeError;
-  page.trouble.textContent = gone ? "The server has ended. Start it again." : error.message;
+  const disconnected = error instanceof TypeError;
+  page.trouble.textContent = disconnected ? "The server has stopped. Start it again." : error.message;
   page.trouble.hidden = false;
 }
 
 function show(answer) {
   page.trouble.hidden = true;
   page.heading.textContent = corrupted
-    ? "What the generator made of it"
+    ? "Your text with tokens replaced by the generator"
     : "Your text, token by token";
   notes(answer.notes);
   tokens(answer.tokens);
@@ -76,7 +76,7 @@ function tokens(list) {
   page.heat.classList.toggle("empty", !list.length);
   if (!list.length) {
     page.heat.removeAttribute("role");
-    page.heat.textContent = page.text.value ? "No tokens in this text." : "Nothing to look at yet.";
+    page.heat.textContent = page.text.value ? "This text has no tokens." : "Type a text to see predictions.";
     return;
   }
   page.heat.setAttribute("role", "list");
@@ -108,9 +108,9 @@ function counts(number) {
 }
 
 function notable(list) {
-  const some = list.filter((token) => token.verdict in SIGNS);
-  page.notable.replaceChildren(...some.map(row));
-  page.notable.hidden = !some.length;
+  const shown = list.filter((token) => token.verdict in SIGNS);
+  page.notable.replaceChildren(...shown.map(row));
+  page.notable.hidden = !shown.length;
 }
 
 function row(token) {
@@ -139,8 +139,7 @@ function turn(on) {
 }
 
 function ready() {
-  const some = page.text.value.trim() !== "";
-  page.corrupt.disabled = !corrupts || !some;
+  page.corrupt.disabled = !corrupts || page.text.value.trim() === "";
   page.corrupt.textContent = corrupted ? "Another sample" : "Corrupt";
   page.back.disabled = !corrupted;
   page.length.textContent = `${page.text.value.length.toLocaleString("en")} of 2,000 characters`;
@@ -164,16 +163,16 @@ page.seed.addEventListener("change", () => {
   if (corrupted) ask();
 });
 
-// One stop for Tab; the arrow keys go from token to token.
+// The tokens are one tab stop; the arrow keys move between them.
 page.heat.addEventListener("keydown", (event) => {
   const all = [...page.heat.querySelectorAll(".token")];
-  const here = all.indexOf(document.activeElement);
-  const onward = getComputedStyle(page.heat).direction === "rtl" ? -1 : 1;
-  const steps = { ArrowRight: onward, ArrowLeft: -onward, Home: -here, End: all.length - 1 - here };
-  const next = all[here + steps[event.key]];
-  if (here < 0 || !next) return;
+  const current = all.indexOf(document.activeElement);
+  const forward = getComputedStyle(page.heat).direction === "rtl" ? -1 : 1;
+  const steps = { ArrowRight: forward, ArrowLeft: -forward, Home: -current, End: all.length - 1 - current };
+  const next = all[current + steps[event.key]];
+  if (current < 0 || !next) return;
   event.preventDefault();
-  all[here].tabIndex = -1;
+  all[current].tabIndex = -1;
   next.tabIndex = 0;
   next.focus();
 });
