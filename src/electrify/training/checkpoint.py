@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from electrify.storage.commit import (
 
 _NAME = re.compile(r"step-(\d{8,})")
 _STAGED = ".writing-"
+_MODEL, _OPTIMIZER, _STATE = _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 
 class Snapshot(NamedTuple):
@@ -127,9 +129,9 @@ def read_checkpoint(checkpoint: Stored) -> Snapshot:
     """Read a checkpoint that has been verified."""
     return Snapshot(
         checkpoint.step,
-        load_file(checkpoint.folder / "model.safetensors"),
-        load_file(checkpoint.folder / "optimizer.safetensors"),
-        read_json(checkpoint.folder / "state.json"),
+        load_file(checkpoint.folder / _MODEL),
+        load_file(checkpoint.folder / _OPTIMIZER),
+        read_json(checkpoint.folder / _STATE),
     )
 
 
@@ -144,11 +146,9 @@ def write(folder: Path, taken: Snapshot, keep: bool = False, run: str = "") -> P
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
     files = [
-        committed_file(staged, "model.safetensors", _saver(taken.model)),
-        committed_file(staged, "optimizer.safetensors", _saver(taken.optimizer)),
-        committed_file(
-            staged, "state.json", lambda path: path.write_bytes(json_bytes(taken.state))
-        ),
+        committed_file(staged, _MODEL, partial(save_file, taken.model)),
+        committed_file(staged, _OPTIMIZER, partial(save_file, taken.optimizer)),
+        committed_file(staged, _STATE, lambda path: path.write_bytes(json_bytes(taken.state))),
     ]
     if keep:
         (staged / "keep").touch()
@@ -161,10 +161,6 @@ def write(folder: Path, taken: Snapshot, keep: bool = False, run: str = "") -> P
     staged.rename(final)
     fsync_folder(folder)
     return final
-
-
-def _saver(tensors: dict[str, Tensor]) -> Callable[[Path], None]:
-    return lambda path: save_file(tensors, path)
 
 
 def prune(folder: Path, policy: Policy) -> list[Path]:
@@ -190,18 +186,13 @@ def clear_leftovers(folder: Path) -> None:
     """Remove what a killed process was in the middle of writing or removing."""
     for path in folder.glob(f"{_STAGED}*"):
         shutil.rmtree(path, ignore_errors=True)
-    partial = [c.folder for c in stored(folder) if not (c.folder / "manifest.json").exists()]
-    if len(partial) == len(stored(folder)):
+    incomplete = [c.folder for c in stored(folder) if not (c.folder / "manifest.json").exists()]
+    if len(incomplete) == len(stored(folder)):
         return  # pruning leaves at least one intact: this is damage that somebody may repair
-    for path in partial:
-        if not _has_all_files(path):
+    for path in incomplete:
+        # A checkpoint that lacks only its manifest is damaged, not partly removed.
+        if not all((path / name).is_file() for name in _FILES):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _has_all_files(folder: Path) -> bool:
-    """Return whether only the manifest is missing, which is damage and not a partial removal."""
-    names = ("model.safetensors", "optimizer.safetensors", "state.json")
-    return all((folder / name).is_file() for name in names)
 
 
 class Writer:

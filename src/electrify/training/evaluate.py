@@ -1,6 +1,7 @@
 """Evaluate a model on the validation set."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -38,24 +39,20 @@ def validate(
     return evaluate(
         stepper.model,
         stepper.engine,
-        _micro_batches(stepper, validation, stopped, most),
+        islice(_micro_batches(stepper, validation, stopped), most or None),
         validation.task.metrics,
         validation.batches,
     )
 
 
 def _micro_batches(
-    stepper: Stepper, validation: Validation, stopped: Callable[[], object], most: int
+    stepper: Stepper, validation: Validation, stopped: Callable[[], object]
 ) -> Iterator[tuple[Any, Any]]:
     """Yield this rank's micro-batches with the totals of their batch, until asked to stop."""
-    task, count = validation.task, 0
-    rows = stepper.engine.share(task.batch_size)
+    task, rows = validation.task, stepper.engine.share(validation.task.batch_size)
     for number in range(validation.batches):
         if stopped():
             return
         batch = task.batches[number]
         for start, stop in cut_rows(rows, stepper.micro_batch):
             yield task.tensors(batch.rows(start, stop)), batch.totals()
-            count += 1
-            if count == most:
-                return

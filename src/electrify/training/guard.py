@@ -100,22 +100,20 @@ class Guard:
 
     def _judge(self, step: int, loss: float, norm: float) -> Action:
         values = {"loss": loss, "norm": norm}
-        infinite = [name for name, value in values.items() if not isfinite(value)]
-        if infinite:
-            self.why = f"step {step:,}: {LABELS[infinite[0]]} is {values[infinite[0]]}"
+        if name := next((name for name in values if not isfinite(values[name])), ""):
+            self.why = f"step {step:,}: {LABELS[name]} is {values[name]}"
             self._overflows += 1
             if self.scaled and isfinite(loss) and self._overflows <= HALVINGS:
                 return Action.SKIP
             return self._bad_step(step)
         self._overflows = 0
         limits = {name: self._limit(history) for name, history in self._history.items()}
-        spiked = [name for name, value in values.items() if value > limits[name]]
-        self.why = "".join(
-            f"step {step:,}: {LABELS[name]} spike: {values[name]:.4g} (limit {limits[name]:.4g})"
-            for name in spiked[:1]
-        )
-        if spiked and self.settings.on_spike == "skip":
-            return self._bad_step(step)
+        self.why = ""
+        if name := next((name for name in values if values[name] > limits[name]), ""):
+            value, limit = values[name], limits[name]
+            self.why = f"step {step:,}: {LABELS[name]} spike: {value:.4g} (limit {limit:.4g})"
+            if self.settings.on_spike == "skip":
+                return self._bad_step(step)
         for name, value in values.items():
             # A spike enters the history as the limit: a single one hardly moves the mean, and a
             # new level that persists is soon accepted.

@@ -36,9 +36,9 @@ def resume(run: Training, found: Stored | None) -> None:
     """Restore a checkpoint, or write the first one of a new run."""
     if found is not None:
         restore(run, found)
-        return
-    run.guard.load({})
-    save(run, 0)
+    else:
+        run.guard.load({})
+        save(run, 0)
 
 
 def train(run: Training, start: int) -> Done:

@@ -48,21 +48,6 @@ class _MomentOptimizer(torch.optim.Optimizer):
                 self._update(params, group)
         return loss
 
-    def _moments(
-        self, params: list[Tensor], group: Mapping[str, Any]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Update the first and second moments with the new gradients, and return them."""
-        grads: list[Any] = [param.grad for param in params]
-        means = [self.state[param]["exp_avg"] for param in params]
-        squares = [self.state[param]["exp_avg_sq"] for param in params]
-        beta1, beta2 = group["betas"]
-        torch._foreach_add_([self.state[param]["step"] for param in params], 1.0)
-        torch._foreach_mul_(means, beta1)
-        torch._foreach_add_(means, grads, alpha=1 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
-        return means, squares
-
     def _update(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
@@ -106,7 +91,15 @@ class Lamb(_MomentOptimizer):
 
     def _update(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
         beta1, beta2 = group["betas"]
-        for param, mean, square in zip(params, *self._moments(params, group), strict=True):
+        grads: list[Any] = [param.grad for param in params]
+        means = [self.state[param]["exp_avg"] for param in params]
+        squares = [self.state[param]["exp_avg_sq"] for param in params]
+        torch._foreach_add_([self.state[param]["step"] for param in params], 1.0)
+        torch._foreach_mul_(means, beta1)
+        torch._foreach_add_(means, grads, alpha=1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
+        for param, mean, square in zip(params, means, squares, strict=True):
             count = float(self.state[param]["step"])
             direction = mean / (1 - beta1**count)
             direction /= (square / (1 - beta2**count)).sqrt() + group["eps"]

@@ -72,13 +72,9 @@ def save_errors_handled(run: Training) -> Iterator[None]:
 
 def newest_checkpoint(engine: Engine, writer: Writer | None, observer: Observer) -> Stored | None:
     """Return the newest intact checkpoint of a run, the same on every rank."""
-
-    def find() -> Stored | None:
-        if writer is None:
-            return None
-        return checkpoint.newest(writer.folder, observer.on_warning, writer.run)
-
-    found: Stored | None = engine.main_first(find)
+    found: Stored | None = engine.main_first(
+        lambda: writer and checkpoint.newest(writer.folder, observer.on_warning, writer.run)
+    )
     return found
 
 

@@ -6,7 +6,7 @@ tied, a parameter that the optimizer updates twice or never, padding that contri
 
 # B batch, L length, N slots per row
 
-from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -73,15 +73,12 @@ def check_padding(objective: Objective, vocabulary: Vocabulary, mask: int) -> li
     batch = _few_tokens(vocabulary, mask, next(objective.parameters()).device)
     logits_of: dict[str, Tensor] = {}
 
-    def keep_logits(role: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, arguments: Any, output: Any) -> None:
-            output.logits.retain_grad()
-            logits_of[role] = output.logits
-
-        return hook
+    def keep_logits(role: str, module: nn.Module, arguments: Any, output: Any) -> None:
+        output.logits.retain_grad()
+        logits_of[role] = output.logits
 
     handles = [
-        network.register_forward_hook(keep_logits(role))
+        network.register_forward_hook(partial(keep_logits, role))
         for role, network in objective.networks.items()
         if objective.roles[role].every_token and objective.weight_of(role) > 0
     ]

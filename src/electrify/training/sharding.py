@@ -17,24 +17,19 @@ from electrify.errors import UserError
 
 def check_can_shard(optimizer: str, precision: str, compiled: bool, processes: int) -> None:
     """Raise an error if a run cannot be sharded, with what to change."""
-    obstacles = {
-        "Muon needs complete matrices": (
-            optimizer == "muon",
-            "use --optimizer.kind adamw, or remove --shard",
-        ),
-        "fp16 does not support sharded weights": (
-            precision == "fp16",
-            "use --run.precision bf16, or remove --shard",
-        ),
-        "compiled networks cannot be sharded": (compiled, "remove --compile or --shard"),
-        "there is only one process": (
-            processes == 1,
-            "start it with torchrun --nproc-per-node 2 -m electrify pretrain …, or remove --shard",
-        ),
-    }
-    for what, (applies, fix) in obstacles.items():
+    muon_fix = "use --optimizer.kind adamw"
+    fp16_fix = "use --run.precision bf16"
+    torchrun = "start it with torchrun --nproc-per-node 2 -m electrify pretrain …"
+    for applies, why, fix in (
+        (optimizer == "muon", "Muon needs complete matrices", muon_fix),
+        (precision == "fp16", "fp16 does not support sharded weights", fp16_fix),
+        (compiled, "compiled networks cannot be sharded", "remove --compile"),
+        (processes == 1, "there is only one process", torchrun),
+    ):
         if applies:
-            raise UserError(f"--shard cannot be used: {what}", got="--shard", fix=fix)
+            raise UserError(
+                f"--shard cannot be used: {why}", got="--shard", fix=f"{fix}, or remove --shard"
+            )
 
 
 def shard(model: nn.Module, device: torch.device) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -78,18 +79,13 @@ def seconds_of(text: str, setting: str) -> float:
     >>> seconds_of("45m", "--budget"), seconds_of("1h30m", "--budget")
     (2700.0, 5400.0)
     """
-    rest, total, number = text.strip().lower(), 0.0, ""
+    *parts, rest = re.split(r"(?<=[smhd])", text.strip().lower())
     try:
-        for character in rest:
-            if character in _UNITS:
-                total += float(number) * _UNITS[character]
-                number = ""
-            else:
-                number += character
-        if number or not 0 < total <= LONGEST:
-            raise ValueError
+        seconds = float(sum(float(part[:-1]) * _UNITS[part[-1]] for part in parts))
     except ValueError:
+        seconds = math.nan
+    if rest or not 0 < seconds <= LONGEST:
         raise UserError(
             f"{setting} is not a valid duration", got=text, fix="write 45m, 1h30m, 90s or 2d"
-        ) from None
-    return total
+        )
+    return seconds

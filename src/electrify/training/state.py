@@ -41,7 +41,14 @@ def weights_norm(model: nn.Module) -> float:
 def load_model(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     """Restore the weights in place, so that tied weights stay tied."""
     wanted = model_tensors(model)
-    _check_same(wanted, tensors, source)
+    if missing := sorted(wanted.keys() - tensors.keys()):
+        raise _mismatch(source, f"no {missing[0]}")
+    if surplus := sorted(tensors.keys() - wanted.keys()):
+        raise _mismatch(source, f"{surplus[0]}, which the model does not have")
+    for name, tensor in wanted.items():
+        if tensors[name].shape != tensor.shape:
+            shapes = f"{tuple(tensors[name].shape)}, the model's is {tuple(tensor.shape)}"
+            raise _mismatch(source, f"{name} of shape {shapes}")
     for name, tensor in wanted.items():
         tensor.copy_(sharded_like(tensors[name], tensor))
 
@@ -74,17 +81,6 @@ def load_optimizer(
                 raise _mismatch(source, f"{key} of shape {tuple(tensor.shape)}")
             value = sharded_like(tensor.clone(), parameter)
         optimizer.state[parameter][moment] = value
-
-
-def _check_same(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], source: str) -> None:
-    if missing := sorted(wanted.keys() - found.keys()):
-        raise _mismatch(source, f"no {missing[0]}")
-    if surplus := sorted(found.keys() - wanted.keys()):
-        raise _mismatch(source, f"{surplus[0]}, which the model does not have")
-    for name, tensor in wanted.items():
-        if found[name].shape != tensor.shape:
-            shapes = f"{tuple(found[name].shape)}, the model's is {tuple(tensor.shape)}"
-            raise _mismatch(source, f"{name} of shape {shapes}")
 
 
 def _mismatch(source: str, got: str) -> DamagedError:

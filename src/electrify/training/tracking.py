@@ -29,7 +29,9 @@ def tracker(
 ) -> AbstractContextManager[Track]:
     """Return the tracker with a name, opened for a run that starts at `step`."""
     if name not in TRACKERS:
-        raise UserError("unknown tracker", got=f"--track {name}", fix=f"use one of {_names()}")
+        raise UserError(
+            "unknown tracker", got=f"--track {name}", fix=f"use one of {', '.join(TRACKERS)}"
+        )
     return _never_failing(name, TRACKERS[name], run, step, warn)
 
 
@@ -170,7 +172,3 @@ TRACKERS: dict[str, Callable[[Path, int], AbstractContextManager[Track]]] = {
     "trackio": _trackio,
     "wandb": _wandb,
 }
-
-
-def _names() -> str:
-    return ", ".join(TRACKERS)

@@ -114,7 +114,7 @@ class Training:
 
 
 def cut_rows(rows: range, micro_batch: int) -> list[tuple[int, int]]:
-    """Return the first and last row of each micro-batch; a size of 0 means all rows at once."""
+    """Return the start and stop row of each micro-batch; a size of 0 means all rows at once."""
     size = micro_batch or len(rows)
     return [(i, min(i + size, rows.stop)) for i in range(rows.start, rows.stop, size)]
 

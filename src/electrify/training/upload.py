@@ -293,7 +293,10 @@ class Uploads:
 
     def _work(self) -> None:
         while (staged := self._next()) is not None:
-            damage = _damage(staged.folder)
+            try:
+                damage = faults(staged.folder)
+            except OSError as error:
+                damage = [f"{error}"]
             failure = None if damage else self._try(staged.folder)
             with self._changed:
                 name = staged.folder.name
@@ -343,13 +346,6 @@ class Uploads:
             if self._stopping.is_set():
                 break
         return failure
-
-
-def _damage(folder: Path) -> list[str]:
-    try:
-        return faults(folder)
-    except OSError as error:
-        return [f"{error}"]
 
 
 def _one_line(error: Exception) -> str:
