@@ -101,7 +101,7 @@ def test_no_checkpoint_at_all_is_a_fresh_start(tmp_path):
     assert checkpoint.newest(tmp_path / "none", silent) is None
 
 
-def test_pruning_keeps_the_last_the_pinned_and_the_last_intact(tmp_path):
+def test_pruning_keeps_the_last_the_pinned_and_the_last_whole(tmp_path):
     for step in range(1, 7):
         checkpoint.write(tmp_path, taken(step), keep=step == 2)
     flip(tmp_path / "step-00000006" / "model.safetensors")
@@ -110,13 +110,13 @@ def test_pruning_keeps_the_last_the_pinned_and_the_last_intact(tmp_path):
     assert [c.step for c in checkpoint.stored(tmp_path)] == [6, 5, 4, 2, 1]
 
 
-def test_pruning_removes_nothing_if_nothing_is_intact(tmp_path):
+def test_pruning_removes_nothing_if_nothing_is_whole(tmp_path):
     for step in (1, 2, 3):
         flip(checkpoint.write(tmp_path, taken(step)) / "model.safetensors")
     assert checkpoint.prune(tmp_path, Policy(keep_last=1)) == []
 
 
-def test_what_a_killed_process_left_behind_is_removed_and_nothing_else(tmp_path):
+def test_what_a_killed_process_left_is_cleared_and_nothing_else(tmp_path):
     checkpoint.write(tmp_path, taken(1))
     half_written = tmp_path / ".writing-step-00000002"
     half_written.mkdir()

@@ -46,7 +46,7 @@ def test_the_first_update_of_adam_is_3_16_rates_whatever_the_gradient():
         assert abs(parameter.item()) == pytest.approx(1e-3 * 10**0.5, rel=1e-4)
 
 
-def test_epsilon_is_outside_the_square_root():
+def test_epsilon_is_outside_the_root():
     parameter = nn.Parameter(torch.zeros(1, dtype=torch.float64))
     adam = ElectraAdam([parameter], lr=1.0, weight_decay=0.0)
     parameter.grad = torch.full_like(parameter, 1e-6)

@@ -50,7 +50,7 @@ def test_micro_batches_add_up_to_the_batch(size):
     assert model.metrics(split_up.sums) == pytest.approx(model.metrics(full.sums), rel=1e-6)
 
 
-def test_the_mean_of_the_losses_of_micro_batches_is_a_different_loss():
+def test_the_mean_of_micro_batches_own_means_is_another_loss():
     """This is why totals are needed: rows have different numbers of slots and tokens."""
     inputs = uneven()
     model, _ = started()

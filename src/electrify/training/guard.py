@@ -23,7 +23,7 @@ IN_A_ROW = 3  # consecutive intervals that must look wrong before an alarm
 INTERVALS = 8  # over which a rise of the watched metric is detected
 RISE = 0.01
 REPEAT = 5_000  # steps before the same alarm is repeated
-LABELS = {"loss": "loss", "norm": "gradient norm"}
+_LABELS = {"loss": "loss", "norm": "gradient norm"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Guard:
     def _judge(self, step: int, loss: float, norm: float) -> Action:
         values = {"loss": loss, "norm": norm}
         if name := next((name for name in values if not isfinite(values[name])), ""):
-            self.why = f"step {step:,}: {LABELS[name]} is {values[name]}"
+            self.why = f"step {step:,}: {_LABELS[name]} is {values[name]}"
             self._overflows += 1
             if self.scaled and isfinite(loss) and self._overflows <= HALVINGS:
                 return Action.SKIP
@@ -111,7 +111,7 @@ class Guard:
         self.why = ""
         if name := next((name for name in values if values[name] > limits[name]), ""):
             value, limit = values[name], limits[name]
-            self.why = f"step {step:,}: {LABELS[name]} spike: {value:.4g} (limit {limit:.4g})"
+            self.why = f"step {step:,}: {_LABELS[name]} spike: {value:.4g} (limit {limit:.4g})"
             if self.settings.on_spike == "skip":
                 return self._bad_step(step)
         for name, value in values.items():

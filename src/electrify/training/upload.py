@@ -95,7 +95,7 @@ def sender(url: str) -> Send:
         # An older checkpoint of the same step is no longer complete once its files change.
         if not sent and system.exists(f"{remote}/{MANIFEST_FILE}"):
             system.rm_file(f"{remote}/{MANIFEST_FILE}")
-        for name in file_names(folder):
+        for name in _file_names(folder):
             if name in sent:
                 continue
             system.put_file(str(folder / name), f"{remote}/{name}")
@@ -108,7 +108,7 @@ def sender(url: str) -> Send:
     return send
 
 
-def file_names(folder: Path) -> list[str]:
+def _file_names(folder: Path) -> list[str]:
     """Return the names of the files of a checkpoint, the manifest last."""
     manifest = checked_manifest(folder / MANIFEST_FILE)
     return [*(entry["name"] for entry in manifest["files"]), MANIFEST_FILE]
@@ -128,7 +128,7 @@ def stage(folder: Path, home: Path) -> Path:
     staged, final = home / f"{_STAGED}{folder.name}", home / folder.name
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
-    for name in file_names(folder):
+    for name in _file_names(folder):
         try:
             os.link(folder / name, staged / name)
         except OSError:  # no hard links on this file system; any other error recurs in the copy
