@@ -89,13 +89,13 @@ def sender(url: str) -> Send:
     needs_folders = url.partition("://")[0] not in OBJECT_STORES
 
     def send(folder: Path, sent: set[str]) -> None:
-        remote = f"{root}/{folder.name}"
+        remote, names = f"{root}/{folder.name}", _file_names(folder)
         if needs_folders:
             system.makedirs(remote, exist_ok=True)
         # An older checkpoint of the same step is no longer complete once its files change.
         if not sent and system.exists(f"{remote}/{MANIFEST_FILE}"):
             system.rm_file(f"{remote}/{MANIFEST_FILE}")
-        for name in _file_names(folder):
+        for name in names:
             if name in sent:
                 continue
             system.put_file(str(folder / name), f"{remote}/{name}")
