@@ -72,7 +72,7 @@ def test_a_settings_file(tmp_path, refused, content):
 
 @pytest.mark.parametrize("time", ["infh", "nanh", "1e400h", "1e300d", "-5m", "0s", "h", LONG + "h"])
 def test_a_budget_that_is_not_a_time(time):
-    with pytest.raises(UserError, match="--budget is no time"):
+    with pytest.raises(UserError, match="--budget is not a valid duration"):
         seconds_of(time, "--budget")
 
 

@@ -222,4 +222,4 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(run, output, tmp_path):
     newer = shutil.copytree(hurt / "checkpoints/step-00000007", hurt / "checkpoints/step-00000009")
     (newer / "model.safetensors").write_bytes(b"torn")
     assert f"{hurt}: step 7" in output("show", hurt, "--count", 1)
-    assert "is damaged and is passed over" in output.errors
+    assert "is damaged and will be skipped" in output.errors

@@ -1,6 +1,6 @@
-"""Start `electrify` commands by the hundred: a warm process forks one child for each.
+"""Run many `electrify` commands quickly: a process with all imports forks a child for each.
 
-A command's modules take seconds to import, which is all that a test of a kill would do otherwise.
+Importing a command's modules takes seconds, which would dominate a test that kills a run.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ TRAINING = (
     "accelerate",
     "torch",
 )
-"""What training imports."""
+"""Modules that training imports."""
 DATA = (
     "electrify.corpora.corpus",
     "electrify.corpora.gutenberg",
@@ -74,11 +74,11 @@ DATA = (
     "electrify.tokens.vocabulary",
     "pyarrow.parquet",
 )
-"""What the commands before training import: no torch."""
+"""Modules that the commands before training import, without torch."""
 
 
 class Nursery:
-    """A warm process; one child at a time."""
+    """A process with imported modules that forks one child at a time."""
 
     def __init__(self, modules: tuple[str, ...] = TRAINING) -> None:
         self._child: int | None = None
@@ -86,7 +86,7 @@ class Nursery:
             [sys.executable, "-c", _WARM, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,  # so that a line which is there is one that `running` sees
+            bufsize=0,  # so that `running` sees every line that has been written
             env={
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
@@ -107,7 +107,7 @@ class Nursery:
         **env: str,
     ) -> int:
         """Fork a child that runs a command; returns its pid."""
-        if self._child is not None:  # of a test that failed
+        if self._child is not None:  # left by a test that failed
             self._end()
         order = {
             "arguments": [str(argument) for argument in arguments],
@@ -124,13 +124,13 @@ class Nursery:
         return self._child
 
     def wait(self) -> int:
-        """The exit code of the child; minus the signal that killed it."""
+        """Return the exit code of the child, or minus the signal that killed it."""
         code = int(self._line())
         self._child = None
         return code
 
     def running(self, seconds: float = 0) -> bool:
-        """Whether the child still runs, after at most some seconds of waiting for its end."""
+        """Return whether the child still runs, after waiting at most some seconds for its end."""
         return not select.select([self._process.stdout], [], [], seconds)[0]
 
     def run(self, *arguments: object, log: Path, before: str = "", **env: str) -> int:
@@ -139,7 +139,7 @@ class Nursery:
         return self.wait()
 
     def run_and_kill(self, after: float, number: int, *arguments: object, log: Path) -> int:
-        """Run a command and send it a signal after some seconds, if it is still there."""
+        """Run a command and send it a signal after some seconds, if it still runs."""
         pid = self.start(*arguments, log=log)
         time.sleep(after)
         with contextlib.suppress(ProcessLookupError):
@@ -155,7 +155,7 @@ class Nursery:
         before: str = "",
         input: str = "",
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a command to its end, as `subprocess.run` would with what it prints captured."""
+        """Run a command to its end and capture its output, like `subprocess.run`."""
         with TemporaryDirectory() as folder:
             out, errors, stdin = (Path(folder, name) for name in ("out", "errors", "in"))
             stdin.write_text(input)
@@ -171,7 +171,7 @@ class Nursery:
             )
 
     def close(self) -> None:
-        """End the child, if there is one, and the warm process."""
+        """End the child, if there is one, and this process."""
         if self._child is not None:
             self._end()
         self._process.kill()
@@ -189,7 +189,7 @@ class Nursery:
 
 
 def wait_for(path: Path, seconds: float = 120) -> None:
-    """Until a file has something in it."""
+    """Wait until a file is not empty."""
     begin = time.monotonic()
     while not path.exists() or not path.stat().st_size:
         assert time.monotonic() - begin < seconds, f"no {path}"

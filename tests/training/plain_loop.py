@@ -1,7 +1,7 @@
-"""The training of a recipe as a plain loop, with every value handed over by name.
+"""Train a recipe in a plain loop, with every value passed by name.
 
-What `pretrain` does is judged by it: it shares the formulas, which are tested elsewhere, but none of
-the ways by which a recipe's values come to them.
+It is the reference for `pretrain`: it shares the formulas, which are tested elsewhere, but none of
+the code that passes a recipe's values to them.
 """
 
 from collections.abc import Iterator
@@ -84,10 +84,10 @@ class Plain:
         settings = self.recipe.optimizer
         kinds = {"electra-adam": ElectraAdam, "adamw": torch.optim.AdamW, "lamb": Lamb}
         norms = [m for m in self.model.modules() if type(m).__name__.endswith("Norm")]
-        of_norms = {id(p) for norm in norms for p in norm.parameters()}
+        norm_params = {id(p) for norm in norms for p in norm.parameters()}
         groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
         for parameter in self.model.parameters():
-            groups[parameter.ndim > 1 and id(parameter) not in of_norms].append(parameter)
+            groups[parameter.ndim > 1 and id(parameter) not in norm_params].append(parameter)
         return kinds[settings.kind](
             [
                 {"params": groups[True], "weight_decay": settings.weight_decay},
@@ -105,7 +105,7 @@ class Plain:
         return settings.lr * rise
 
     def train(self) -> dict[str, Tensor]:
-        optimizer, most = self.optimizer(), self.recipe.optimizer.clip
+        optimizer, max_norm = self.optimizer(), self.recipe.optimizer.clip
         self.model.train()
         for step, inputs in enumerate(self.batches("train")):
             optimizer.zero_grad()
@@ -114,7 +114,7 @@ class Plain:
             gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
             norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
             for gradient in gradients:
-                gradient *= min(1.0, most / float(norm)) if most else 1.0
+                gradient *= min(1.0, max_norm / float(norm)) if max_norm else 1.0
             for group in optimizer.param_groups:
                 group["lr"] = self.rate(step)
             optimizer.step()
@@ -123,7 +123,6 @@ class Plain:
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         self.model.eval()
-        found = [self.model(inputs, inputs.totals())[1] for inputs in self.batches("validation")]
-        return self.model.metrics(
-            {name: sum(one[name] for one in found) for name in found[0]}, len(found)
-        )
+        sums = [self.model(inputs, inputs.totals())[1] for inputs in self.batches("validation")]
+        total = {name: sum(batch_sums[name] for batch_sums in sums) for name in sums[0]}
+        return self.model.metrics(total, len(sums))

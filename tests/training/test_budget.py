@@ -1,4 +1,4 @@
-"""A time becomes steps: on a clock that moves only when something is done."""
+"""A time budget becomes a number of steps, tested on a clock that only steps advance."""
 
 from dataclasses import replace
 from math import nan
@@ -21,7 +21,7 @@ EMULATED = chosen("bf16", {"float32": 70e9, "bf16": 1.6e9})
 
 
 class Timed(Stepper):
-    """A stepper whose steps take so many seconds, the first two more."""
+    """A stepper whose steps take a given number of seconds, the first two longer."""
 
     def accumulate(self, step: int, batch: str) -> Gradient:
         assert batch == f"batch {step}"
@@ -31,12 +31,12 @@ class Timed(Stepper):
 
     def apply(self, lr: float, move: bool) -> None:
         assert lr == 0
-        assert move is (self.model.taken[-1] != 3), "weights would be lost"
+        assert move is (self.model.taken[-1] != 3), "the weights would become NaN"
 
 
 @pytest.fixture
 def made_of(monkeypatch):
-    """A stepper whose steps and evaluations take so many seconds, and what happens to it."""
+    """Return a stepper whose steps and evaluations take given times, and a record of its calls."""
 
     def make(step: float, evaluation: float = 0.0, asked_to_stop_at: int = -1, choice=FREE):
         seen = SimpleNamespace(now=0.0, step=step, taken=[], loaded=[], warned=[])
@@ -88,14 +88,14 @@ def recipe(steps: int = 1000, warmup: int = 100, eval_every: int = 50) -> Recipe
 def test_the_steps_that_fit_after_half_a_minute_of_measuring(made_of):
     run = made_of(step=0.5)
     found = run.fit(recipe(), 1000)
-    left = 1000 - 2 * 2.5 - 30
+    remaining = 1000 - 2 * 2.5 - 30
     assert len(run.taken) == 2 + 60
-    assert found.run.steps == int(left / (0.5 * OVERHEAD)) == 1855
+    assert found.run.steps == int(remaining / (0.5 * OVERHEAD)) == 1855
     assert found.optimizer.warmup == 186, "in proportion"
     assert (found.run.log_every, found.run.save_every) == (10, 463)
     assert found.run.eval_every == 232, "eight times"
     assert run.stepper.optimizer.state == {}
-    assert run.loaded == [{"scale": 1}], "float16 begins where it would have"
+    assert run.loaded == [{"scale": 1}], "float16 starts with the scale it would have had"
 
 
 def test_a_short_budget_is_not_spent_on_measuring(made_of):
@@ -107,27 +107,27 @@ def test_a_short_budget_is_not_spent_on_measuring(made_of):
     assert len(run.taken) == 2 + 1
 
 
-def test_measuring_on_held_out_text_takes_a_tenth_at_most(made_of):
+def test_evaluation_takes_at_most_a_tenth_of_the_budget(made_of):
     found = made_of(step=0.5, evaluation=2).fit(recipe(), 1000)
-    left = 1000 - 2 * 2.5 - 30 - 2 * 2
-    assert found.run.steps == int((left - 4 * 20) / (0.5 * OVERHEAD))
+    remaining = 1000 - 2 * 2.5 - 30 - 2 * 2
+    assert found.run.steps == int((remaining - 4 * 20) / (0.5 * OVERHEAD))
     assert found.run.eval_every == -(-found.run.steps // 4)
 
 
-def test_what_is_not_measured_takes_no_time(made_of):
+def test_without_evaluation_all_time_is_for_steps(made_of):
     found = made_of(step=0.5, evaluation=2).fit(recipe(eval_every=0), 1000)
     assert found.run.steps == 1855
     assert found.run.eval_every == 0
 
 
-def test_a_budget_for_nothing_is_refused_with_what_was_measured(made_of):
+def test_a_budget_too_short_for_a_step_is_refused_with_what_was_measured(made_of):
     with pytest.raises(UserError) as refused:
         made_of(step=10).fit(recipe(), 115)
-    assert "5 of 115 s were left" in str(refused.value)
-    assert "a step takes 10.4 s" in str(refused.value)
+    assert "5 of 115 s remained" in str(refused.value)
+    assert "10.4 s per step" in str(refused.value)
 
 
-def test_who_stops_the_measuring_has_begun_nothing(made_of):
+def test_a_stop_while_measuring_starts_no_run(made_of):
     run = made_of(step=0.5, asked_to_stop_at=7)
     assert run.fit(recipe(), 1000) is None
     assert len(run.taken) == 7
@@ -138,14 +138,14 @@ def test_few_steps_are_a_warning_that_names_the_cause(made_of):
     found = run.fit(recipe(), 240)
     assert found.run.steps < 500
     [warning] = run.warned
-    assert warning.startswith(f"only {found.run.steps} steps fit into 4 min, a step takes 0.52 s")
+    assert warning.startswith(f"only {found.run.steps} steps fit into 4 min at 0.52 s per step")
     assert "bfloat16 matmuls run 44 times slower than float32" in warning
     run = made_of(step=0.1)
     run.fit(recipe(), 240)
     assert run.warned == []
 
 
-def test_the_cause_is_the_precision_or_others_or_the_size():
+def test_the_cause_is_the_precision_or_other_programs_or_the_size():
     cores = available_cores()
     assert "bfloat16" in cause_of_few_steps(EMULATED, cpu_share=0.2, load=2 * cores)
     others = cause_of_few_steps(FREE, cpu_share=0.45, load=2 * cores)
@@ -156,7 +156,7 @@ def test_the_cause_is_the_precision_or_others_or_the_size():
     assert "smaller recipe" in idle, "a small model does not use all threads"
 
 
-def test_making_a_batch_and_verifying_its_shards_is_no_part_of_a_step(made_of, monkeypatch):
+def test_preparing_a_batch_and_verifying_its_shards_is_not_timed(made_of, monkeypatch):
     run = made_of(step=0.5)
     clock = budget.time.monotonic
     waited = 0.0

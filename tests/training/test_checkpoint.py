@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there; the newest whole one counts; pruning spares what it must."""
+"""Checkpoints are complete or absent, the newest intact one is used, and pruning keeps enough."""
 
 import errno
 import shutil
@@ -21,19 +21,19 @@ def taken(step: int) -> Snapshot:
 
 
 def silent(message: str) -> None:
-    """Take a warning and say nothing."""
+    """Ignore a warning."""
 
 
-def test_what_is_written_is_read_again(tmp_path):
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
     folder = checkpoint.write(tmp_path, taken(7))
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     found = checkpoint.newest(tmp_path, silent)
     assert found is not None
-    again = checkpoint.read_checkpoint(found)
-    assert again.step == 7
-    assert torch.equal(again.model["w"], taken(7).model["w"])
-    assert torch.equal(again.optimizer["w|exp_avg"], taken(7).optimizer["w|exp_avg"])
-    assert again.state == taken(7).state
+    loaded = checkpoint.read_checkpoint(found)
+    assert loaded.step == 7
+    assert torch.equal(loaded.model["w"], taken(7).model["w"])
+    assert torch.equal(loaded.optimizer["w|exp_avg"], taken(7).optimizer["w|exp_avg"])
+    assert loaded.state == taken(7).state
 
 
 def test_the_same_state_gives_the_same_bytes(tmp_path):
@@ -58,12 +58,12 @@ def test_a_damaged_file_is_found_and_the_one_before_is_used(name, harm, tmp_path
     checkpoint.write(tmp_path, taken(1))
     newest = checkpoint.write(tmp_path, taken(2))
     harm(newest / name)
-    said: list[str] = []
-    found = checkpoint.newest(tmp_path, said.append)
+    warnings: list[str] = []
+    found = checkpoint.newest(tmp_path, warnings.append)
     assert found is not None
     assert found.step == 1
-    assert "step-00000002" in said[0]
-    assert name in said[0] or name == "manifest.json"  # a flip there can harm any name
+    assert "step-00000002" in warnings[0]
+    assert name in warnings[0] or name == "manifest.json"  # a flip there can change any name
     shutil.rmtree(tmp_path / "step-00000001")
     with pytest.raises(DamagedError) as error:
         checkpoint.newest(tmp_path, silent)
@@ -74,20 +74,20 @@ def test_a_damaged_file_is_found_and_the_one_before_is_used(name, harm, tmp_path
 def test_every_single_byte_of_a_checkpoint_is_guarded(tmp_path):
     folder = checkpoint.write(tmp_path, taken(1))
     for name in FILES:
-        whole = (folder / name).read_bytes()
-        for place in range(0, len(whole), 7):
-            data = bytearray(whole)
-            data[place] ^= 0x10
+        intact = (folder / name).read_bytes()
+        for position in range(0, len(intact), 7):
+            data = bytearray(intact)
+            data[position] ^= 0x10
             (folder / name).write_bytes(bytes(data))
-            if name == "manifest.json" and _only_words(whole, bytes(data)):
+            if name == "manifest.json" and _same_files(intact, bytes(data)):
                 continue
-            assert checkpoint.faults(folder), f"{name} byte {place}"
-        (folder / name).write_bytes(whole)
+            assert checkpoint.faults(folder), f"{name} byte {position}"
+        (folder / name).write_bytes(intact)
     assert checkpoint.faults(folder) == []
 
 
-def _only_words(before: bytes, after: bytes) -> bool:
-    """Whether a change of the manifest leaves what it says of the files."""
+def _same_files(before: bytes, after: bytes) -> bool:
+    """Return whether a change of the manifest leaves its entries of files as they were."""
     import json
 
     try:
@@ -128,19 +128,19 @@ def test_what_a_killed_process_left_is_cleared_and_nothing_else(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "step-00000001"]
 
 
-def test_the_writer_writes_prunes_and_tells(tmp_path):
-    on_progress: list[str] = []
-    writer = Writer(tmp_path, Policy(keep_last=1), lambda path: on_progress.append(path.name))
+def test_the_writer_writes_prunes_and_notifies(tmp_path):
+    committed: list[str] = []
+    writer = Writer(tmp_path, Policy(keep_last=1), lambda path: committed.append(path.name))
     for step in (1, 2, 3):
         writer.save(lambda step=step: taken(step))
     writer.close()
-    assert on_progress == ["step-00000001", "step-00000002", "step-00000003"]
+    assert committed == ["step-00000001", "step-00000002", "step-00000003"]
     assert [c.step for c in checkpoint.stored(tmp_path)] == [3]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
 @pytest.mark.parametrize("call", [0, 1, 2])
-def test_a_failing_disk_surfaces_at_the_next_call_and_the_old_one_is_whole(
+def test_a_failing_disk_is_reported_at_the_next_call_and_the_old_checkpoint_is_intact(
     code, call, tmp_path, monkeypatch
 ):
     writer = Writer(tmp_path, Policy())
@@ -168,7 +168,7 @@ def test_a_failing_disk_surfaces_at_the_next_call_and_the_old_one_is_whole(
     assert not list(tmp_path.glob(".writing*"))
 
 
-def test_a_full_disk_as_safetensors_reports_it_is_no_crash(tmp_path, monkeypatch):
+def test_a_full_disk_reported_by_safetensors_is_a_save_error(tmp_path, monkeypatch):
     def full(tensors, path):
         raise SafetensorError("Error while serializing: I/O error: No space left on device")
 

@@ -1,4 +1,4 @@
-"""Shards that are not what was written: nothing is trained on, and the file is named."""
+"""Damaged shards are never trained on, and the error names the file."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from electrify.tokens.store import map_arrays, write_shard
 
 @pytest.fixture
 def train(nursery, recipe, shards, tmp_path) -> Callable[..., str]:
-    """Trains on a copy of the shards, `tmp_path/data`; returns what was printed."""
+    """Return a function that trains on a copy of the shards, `tmp_path/data`, and returns the log."""
     shutil.copytree(shards, tmp_path / "data")
     command = ("pretrain", recipe, "--data", tmp_path / "data", "--out", tmp_path / "run")
 
@@ -35,13 +35,13 @@ def flip(path: Path) -> None:
     """Change 2,000 bytes of the tokens, and nothing else."""
     data, tokens = bytearray(path.read_bytes()), map_arrays(path)["tokens"]
     begin = data.index(tokens.tobytes())
-    for place in Random(0).choices(range(begin, begin + tokens.nbytes), k=2_000):
-        data[place] ^= 1 + place % 7
+    for position in Random(0).choices(range(begin, begin + tokens.nbytes), k=2_000):
+        data[position] ^= 1 + position % 7
     path.write_bytes(data)
 
 
-def restated(folder: Path, name: str) -> None:
-    """Let the manifest say what a file is now, as someone would who wants to go unnoticed."""
+def forge_manifest(folder: Path, name: str) -> None:
+    """Update the manifest to a changed file, as an attacker would."""
     manifest = json.loads((folder / "manifest.json").read_bytes())
     (entry,) = (entry for entry in manifest["files"] if entry["name"] == name)
     entry["sha256"], entry["bytes"] = sha256_of(folder / name), (folder / name).stat().st_size
@@ -61,18 +61,18 @@ def test_ids_outside_the_vocabulary_are_refused(train, tmp_path):
     arrays = {name: np.array(array) for name, array in map_arrays(shard).items()}
     arrays["tokens"][1] = 60_000
     write_shard(shard, arrays)
-    restated(tmp_path / "data", shard.name)
-    said = train()
-    assert shard.name in said
-    assert "token 60,000" in said
+    forge_manifest(tmp_path / "data", shard.name)
+    log = train()
+    assert shard.name in log
+    assert "token 60,000" in log
 
 
-def test_another_tokenizer_than_that_of_the_shards_is_refused(train, tmp_path):
+def test_a_tokenizer_that_is_not_that_of_the_shards_is_refused(train, tmp_path):
     words = [*tokenizer.OUR_NAMES.values(), "ka", "##ta"]
     tokenizer.save_tokenizer(tokenizer.from_vocabulary(words), tmp_path / "data" / "tokenizer")
     assert "tokenizer.json" in train()
-    restated(tmp_path / "data", "tokenizer/tokenizer.json")
-    restated(tmp_path / "data", "tokenizer/tokenizer_config.json")
+    forge_manifest(tmp_path / "data", "tokenizer/tokenizer.json")
+    forge_manifest(tmp_path / "data", "tokenizer/tokenizer_config.json")
     assert "7 tokens, the manifest says" in train()
 
 
@@ -111,7 +111,7 @@ store.fault_of = fault_of
 """
 
 
-def test_what_was_verified_is_not_hashed_again_unless_it_changed(train, tmp_path):
+def test_verified_shards_are_not_hashed_again_unless_they_changed(train, tmp_path):
     train(code=0)
     assert (tmp_path / "run" / "verified.json").is_file()
     train(code=0, before=NO_HASHING)

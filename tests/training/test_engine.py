@@ -1,4 +1,4 @@
-"""One Python process, several engines."""
+"""Several engines in one Python process."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from electrify.training.engine import Engine
 
 @pytest.fixture(autouse=True)
 def fresh_state():
-    """accelerate's state as in a new process, before and after."""
+    """Reset accelerate's state before and after each test, as in a new process."""
     AcceleratorState._reset_state(True)
     yield
     AcceleratorState._reset_state(True)
@@ -29,7 +29,7 @@ def test_each_engine_has_its_own_precision():
         assert engine.scaler.is_enabled() == (precision == "fp16")
 
 
-def test_the_launchers_precision_is_not_ours(monkeypatch):
+def test_the_precision_of_the_launcher_is_ignored(monkeypatch):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     engine = Engine("float32", "cpu")
     assert engine.accelerator.mixed_precision == "no"
@@ -57,11 +57,11 @@ def test_another_state_of_accelerate_is_refused():
 
 
 def test_auto_is_never_mps_which_has_no_float64(monkeypatch):
-    """As on a Mac, where torch has an accelerator that is not CUDA."""
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda *some: True)
+    """Simulate a Mac, where torch has an accelerator that is not CUDA."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda *args: True)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.mps, "is_built", lambda: True)
-    assert PartialState().default_device.type == "mps", "the test pretends well enough"
+    assert PartialState().default_device.type == "mps", "the simulation works"
     AcceleratorState._reset_state(True)
     for device in ("auto", "cpu"):
         assert Engine(device=device).device.type == "cpu"

@@ -1,4 +1,4 @@
-"""Bad numbers move no weights; spikes are told from noise; the guard's memory is plain JSON."""
+"""Non-finite values update no weights, spikes are found in noise, and the state is plain JSON."""
 
 import json
 from math import inf, nan
@@ -26,10 +26,10 @@ def guard(scaled: bool = False, **settings: object) -> Guard:
 
 
 def clean(steps: int, seed: int = 0, tails: float = 5.0) -> tuple[np.ndarray, np.ndarray]:
-    """Losses that fall from 44 to 12, and norms, with noise that grows with them.
+    """Return losses that fall from 44 to 12, and norms, with noise proportional to them.
 
-    A run of the recipe tiny has deviations of 0.016 and 0.38 in logarithms; here the losses have
-    0.04, and heavy tails.
+    A run of the recipe tiny has standard deviations of 0.016 and 0.38 in logarithms; here the
+    losses have 0.04, and heavy tails.
     """
     draw = np.random.default_rng(seed)
     level = 12 + 32 * np.exp(-np.arange(steps) / 800)
@@ -47,7 +47,7 @@ def actions(watch: Guard, losses, norms, start: int = 0) -> list[Action]:
 
 @pytest.mark.parametrize(("loss", "norm"), [(nan, 1.0), (inf, 1.0), (3.0, nan), (3.0, inf)])
 @pytest.mark.parametrize("on_spike", ["off", "warn", "skip"])
-def test_a_number_that_is_none_never_goes(loss, norm, on_spike):
+def test_a_non_finite_value_never_updates_the_weights(loss, norm, on_spike):
     watch = guard(on_spike=on_spike)
     assert watch.judge(0, 3.0, 1.0) is GO
     assert watch.judge(1, loss, norm) is SKIP
@@ -56,9 +56,9 @@ def test_a_number_that_is_none_never_goes(loss, norm, on_spike):
     assert watch.why == ""
 
 
-@pytest.mark.parametrize("place", ["loss", "gradient"])
-def test_the_weights_stay_where_they_are(place):
-    """The parameters and the moments, when a loss or one single gradient is not a number."""
+@pytest.mark.parametrize("nan_in", ["loss", "gradient"])
+def test_the_weights_stay_where_they_are(nan_in):
+    """Neither parameters nor optimizer state change if the loss or a single gradient is NaN."""
     pair = build_pair(tiny_recipe("electra", width=0.5), VOCABULARY)
     model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
     adam = ElectraAdam(parameter_groups(model, 1e-3, 0.01))
@@ -76,7 +76,7 @@ def test_the_weights_stay_where_they_are(place):
 
     assert one(0) == (True, False)
     moments = [m.clone() for s in adam.state.values() for m in s.values() if torch.is_tensor(m)]
-    if place == "loss":
+    if nan_in == "loss":
         assert one(1, nan) == (False, True)
     else:
         last = list(model.parameters())[-1]
@@ -101,7 +101,7 @@ def test_as_many_bad_steps_as_allowed_are_skipped_then_reload_then_stop():
     assert actions(watch, [nan] * 4, [1.0] * 4, start=14) == [SKIP] * 3 + [STOP]
 
 
-def test_bad_steps_far_apart_are_let_pass():
+def test_bad_steps_far_apart_are_only_skipped():
     watch = guard(bad_steps_allowed=1, window=50)
     found = [watch.judge(step, nan if step % 50 == 0 else 3.0, 1.0) for step in range(1_000)]
     assert set(found) == {GO, SKIP}
@@ -109,7 +109,7 @@ def test_bad_steps_far_apart_are_let_pass():
     assert RELOAD in [near.judge(step, nan if step % 49 == 0 else 3.0, 1.0) for step in range(100)]
 
 
-def test_a_run_may_go_back_again_when_the_last_time_is_long_past():
+def test_a_run_may_reload_again_if_the_last_time_is_long_ago():
     watch = guard(bad_steps_allowed=0, window=50)
     watch.load({})
     assert watch.judge(10, nan, 1.0) is RELOAD
@@ -130,15 +130,15 @@ def test_the_report_names_batches_and_the_last_steps():
     assert error.exit_code == EXIT_GUARD == 4
     text = str(error)
     assert "bad batches: 40, 41" in text
-    assert "left out before: 40" in text
+    assert "left out earlier: 40" in text
     assert "optimizer.lr" in text
     assert text.count("3.25") == 19, "the last 20 steps, of which one has no loss"
     assert "nan" in text
     assert "inf" in text
 
 
-def test_float16_may_look_for_its_scale():
-    """Overflows of scaled gradients are skipped, but not counted until no scale can help."""
+def test_float16_may_search_for_its_loss_scale():
+    """Overflows of scaled gradients are skipped, and count as bad only if no scale can help."""
     watch = guard(scaled=True, bad_steps_allowed=0)
     assert actions(watch, [3.0] * HALVINGS, [inf] * HALVINGS) == [SKIP] * HALVINGS
     assert watch.judge(HALVINGS, 3.0, inf) is RELOAD
@@ -160,7 +160,7 @@ def test_at_most_one_false_alarm_in_ten_thousand_clean_steps(seed):
 @pytest.mark.parametrize(("what", "times"), [("loss", 20.0), ("norm", 50.0)])
 @pytest.mark.parametrize("on_spike", ["warn", "skip"])
 def test_spikes_are_found(what, times, on_spike):
-    """At least 95 % of the batches whose loss, or norm, is many times what it would be."""
+    """At least 95 % of the batches with a loss or norm many times its normal value are found."""
     watch = guard(on_spike=on_spike, bad_steps_allowed=5)
     losses, norms = clean(5_000, seed=7)
     spikes = set(range(200, 5_000, 135))
@@ -178,7 +178,7 @@ def test_spikes_are_found(what, times, on_spike):
     assert len(found - spikes) <= 1
 
 
-def test_off_is_off_but_not_for_nan():
+def test_off_disables_spikes_but_not_nan():
     watch = guard(on_spike="off")
     losses, norms = clean(1_000)
     losses[500] *= 20
@@ -186,16 +186,16 @@ def test_off_is_off_but_not_for_nan():
     assert watch.judge(1_000, nan, 1.0) is SKIP
 
 
-def test_slow_drift_is_no_spike():
-    """Ten times the loss and the norm within a thousand steps."""
+def test_slow_drift_is_not_a_spike():
+    """Loss and norm grow by a factor of ten within a thousand steps."""
     draw = np.random.default_rng(0)
     drift = 3.0 * 10 ** (np.arange(3_000) / 1_000) * np.exp(0.05 * draw.standard_normal(3_000))
     watch = guard(on_spike="skip")
     assert set(actions(watch, drift, drift / 3)) == {GO}
 
 
-def test_a_new_level_is_soon_usual():
-    """A jump that stays is warned of for a few steps, not for the rest of the run."""
+def test_a_new_level_is_soon_accepted():
+    """A jump that stays gives warnings for a few steps, not for the rest of the run."""
     watch = guard(on_spike="warn")
     losses, norms = clean(2_000)
     norms[1_000:] *= 20
@@ -204,38 +204,38 @@ def test_a_new_level_is_soon_usual():
     assert warned[-1] < 1_040
 
 
-def test_a_calm_run_is_not_alarmed_by_rounding():
+def test_small_changes_are_not_spikes_in_a_run_without_noise():
     watch = guard(on_spike="skip")
     assert set(actions(watch, [2.0] * 200 + [2.1] * 5, [1.0] * 205)) == {GO}
 
 
-def test_its_memory_is_json_and_a_resumed_guard_decides_the_same():
+def test_the_state_is_json_and_a_resumed_guard_decides_the_same():
     losses, norms = clean(1_200, seed=3)
     losses[[300, 500, 520, 900, 1_100]] *= 20
     losses[510] = nan
     metrics = {"generator_loss": 8.9, "generator_accuracy": 0.0, "auc": nan}
-    whole, broken = guard(on_spike="skip"), guard(on_spike="skip")
+    unbroken, interrupted = guard(on_spike="skip"), guard(on_spike="skip")
 
-    def some(watch: Guard, begin: int, end: int) -> list[object]:
-        said: list[object] = []
+    def decisions(watch: Guard, begin: int, end: int) -> list[object]:
+        made: list[object] = []
         for step in range(begin, end):
-            said += [watch.judge(step, losses[step], norms[step]), watch.why]
-            said += watch.observe(step, metrics) if step % 50 == 0 else []
-        return said
+            made += [watch.judge(step, losses[step], norms[step]), watch.why]
+            made += watch.observe(step, metrics) if step % 50 == 0 else []
+        return made
 
-    expected = some(whole, 0, 1_200)
-    got = some(broken, 0, 515)
-    stored = json.dumps(broken.state(), allow_nan=False)
+    expected = decisions(unbroken, 0, 1_200)
+    got = decisions(interrupted, 0, 515)
+    stored = json.dumps(interrupted.state(), allow_nan=False)
     resumed = guard(on_spike="skip")
     resumed.load(json.loads(stored))
     assert json.dumps(resumed.state(), allow_nan=False) == stored
-    assert got + some(resumed, 515, 1_200) == expected
-    assert json.dumps(resumed.state()) == json.dumps(whole.state())
-    assert any(isinstance(said, str) and "is not learning" in said for said in expected)
+    assert got + decisions(resumed, 515, 1_200) == expected
+    assert json.dumps(resumed.state()) == json.dumps(unbroken.state())
+    assert any(isinstance(text, str) and "is not learning" in text for text in expected)
 
 
-def test_weights_that_are_lost_are_laid_to_the_update_before_the_bad_steps():
-    """Bad losses come after the update that spoiled the weights; going back must leave it out."""
+def test_non_finite_weights_are_blamed_on_the_update_before_the_bad_steps():
+    """Bad losses come after the update that made the weights bad; reloading must leave it out."""
     watch = guard()
     assert actions(watch, [3.0, 3.0, nan, nan], [1.0, 1.0, nan, nan], start=7) == [
         GO,
@@ -244,6 +244,6 @@ def test_weights_that_are_lost_are_laid_to_the_update_before_the_bad_steps():
         SKIP,
     ]
     assert watch.last_update == 8
-    assert watch.condemn() is RELOAD
+    assert watch.reject_weights() is RELOAD
     assert watch.why == "step 8: the weights are not finite after its update"
     assert 8 in watch.left_out

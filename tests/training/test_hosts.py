@@ -1,4 +1,4 @@
-"""Two hosts, each in a network of its own, train together through torchrun's rendezvous."""
+"""Two hosts, each in its own network namespace, train together through torchrun's rendezvous."""
 
 import os
 import signal

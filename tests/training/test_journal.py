@@ -1,4 +1,4 @@
-"""The journal of an interrupted run is that of an unbroken one."""
+"""The journal of an interrupted run equals that of an uninterrupted one."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path, torn, resumed):
     journal.close()
 
     journal = opened(broken, 0)
-    record(journal, range(1, 9))  # and is killed here: never closed
+    record(journal, range(1, 9))  # killed here, so never closed
     for name in ("metrics.jsonl", "timing.jsonl"):
         with (broken / name).open("ab") as file:
             file.write(torn)
@@ -50,7 +50,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path, torn, resumed):
     assert sorted(path.name for path in broken.iterdir()) == ["metrics.jsonl", "timing.jsonl"]
 
 
-def test_going_back_forgets_what_came_after(tmp_path):
+def test_rewinding_removes_later_records(tmp_path):
     journal = opened(tmp_path, 0)
     record(journal, range(1, 9))
     journal.on_rewind(5)
@@ -60,7 +60,7 @@ def test_going_back_forgets_what_came_after(tmp_path):
     journal.close()
 
 
-def test_a_new_run_begins_with_nothing(tmp_path):
+def test_a_new_run_starts_with_empty_files(tmp_path):
     journal = opened(tmp_path, 0)
     record(journal, range(1, 4))
     journal.close()
@@ -68,15 +68,15 @@ def test_a_new_run_begins_with_nothing(tmp_path):
     assert read_metrics(tmp_path) == []
 
 
-def test_floats_come_back_the_same_and_lines_are_valid_json(tmp_path):
+def test_floats_are_preserved_and_lines_are_valid_json(tmp_path):
     numbers = [0.1, 1e-310, 1 / 3, 2.0**70, -0.0]
     journal = opened(tmp_path, 0)
     journal.record(1, "train", {str(n): number for n, number in enumerate(numbers)})
     journal.record(2, "train", {"loss": math.nan, "norm": math.inf})
 
-    back = read_metrics(tmp_path)  # while the run goes on: nothing waits in a buffer
-    assert [back[0][str(n)].hex() for n in range(5)] == [number.hex() for number in numbers]
-    assert back[1] == {"step": 2, "split": "train", "loss": None, "norm": None}
+    records = read_metrics(tmp_path)  # the journal is still open, and nothing is buffered
+    assert [records[0][str(n)].hex() for n in range(5)] == [number.hex() for number in numbers]
+    assert records[1] == {"step": 2, "split": "train", "loss": None, "norm": None}
 
     def refuse(word: str) -> None:
         raise AssertionError(word)
@@ -87,7 +87,7 @@ def test_floats_come_back_the_same_and_lines_are_valid_json(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"split": "train"}', '{"step": "1"}'])
-def test_damage_in_the_middle_is_not_passed_over(tmp_path, line):
+def test_damage_in_the_middle_is_an_error(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n{{"step": 2}}\n')
     with pytest.raises(DamagedError, match="line 2"):
         opened(tmp_path, 2)
@@ -97,7 +97,7 @@ def test_reading_a_run_without_metrics(tmp_path):
     assert read_metrics(tmp_path) == []
 
 
-def test_the_time_of_a_run_is_that_of_its_steps(tmp_path):
+def test_the_time_of_a_run_is_the_sum_over_its_steps(tmp_path):
     journal = opened(tmp_path, 0)
     assert seconds_trained(tmp_path) == 0
     for step, rate in ((10, 5.0), (20, 2.0), (25, 0.5)):

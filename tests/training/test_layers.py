@@ -1,4 +1,4 @@
-"""Layer-wise rates against the official exponents."""
+"""Layer-wise learning rates match the official exponents."""
 
 import json
 from pathlib import Path
@@ -15,11 +15,11 @@ from electrify.training.layers import exponent, layer_scale
 from electrify.training.optim import parameter_groups
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
-TABLES = {
+GOLDEN_KEYS = {
     "official": "layerwise_multiplier_official_bug",
     "intended": "layerwise_multiplier_as_intended",
 }
-PLACES = {"embeddings": "embeddings.word_embeddings", "embeddings_project": "embeddings_project"}
+MODULES = {"embeddings": "embeddings.word_embeddings", "embeddings_project": "embeddings_project"}
 
 
 class Model:
@@ -29,20 +29,20 @@ class Model:
         self.config = type("Config", (), {"num_hidden_layers": layers})
 
 
-@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("kind", GOLDEN_KEYS)
 @pytest.mark.parametrize(
     ("name", "layers", "decay"), [("small_12L_0.8", 12, 0.8), ("large_24L_0.9", 24, 0.9)]
 )
 def test_multipliers(kind, name, layers, decay):
     scale = layer_scale(Model(layers), decay, kind)
-    table = GOLDEN[TABLES[kind]][name]
+    table = GOLDEN[GOLDEN_KEYS[kind]][name]
     assert len(table) == layers + 3
     for part, wanted in table.items():
         if part == "task_head":
             full = "classifier.weight"
         else:
-            place = PLACES.get(part, f"encoder.layer.{part.removeprefix('layer_')}.output.dense")
-            full = f"electra.{place}.weight"
+            module = MODULES.get(part, f"encoder.layer.{part.removeprefix('layer_')}.output.dense")
+            full = f"electra.{module}.weight"
         assert scale(full) == pytest.approx(wanted, rel=1e-12)
 
 
@@ -58,7 +58,7 @@ def test_every_parameter_is_in_one_group_and_rates_follow():
 
 
 def test_a_small_classifier_has_fourteen_rates():
-    """Tables with their projection, twelve layers, and the head; no parameter is left out."""
+    """Embeddings with their projection, twelve layers and the head; no parameter is missing."""
     with torch.device("meta"):
         model = Classifier(ElectraModel(ElectraConfig()), 2, "classes", "sum")
     groups = parameter_groups(model, 1e-4, 0.01, layer_scale(model, 0.8, "official"))
@@ -69,7 +69,7 @@ def test_a_small_classifier_has_fourteen_rates():
     assert scales["classifier.weight"] == 1
 
 
-NAMES = {  # how architectures name the parts of their layers, of 12; and the official power
+NAMES = {  # parameter names of architectures with 12 layers, and the official exponent
     "body.encoder.layer.1.output.dense.weight": 12,
     "body.encoder.layer.11.output.dense.weight": 2,
     "body.transformer.layer.3.ffn.lin1.weight": 10,

@@ -1,8 +1,8 @@
-"""That pairs learn: sentences by heart, and real text beyond the frequency of its words.
+"""Pairs memorize sentences, and learn more than word frequencies from real text.
 
-The area under the curve is always that of the discriminator against the generator's own samples, at
-the temperature of training, under masks that training never drew. A generator that knows its
-sentences replaces few tokens, so it is pooled over many batches and the replaced tokens are counted.
+The AUC is always that of the discriminator on the generator's samples, at the training temperature,
+under masks that training never drew. A generator that has memorized its sentences replaces few
+tokens, so the AUC is pooled over many batches and the replaced tokens are counted.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ MANY_BATCHES = 16
 
 
 def learn(model: nn.Module, task: Task, recipe: Recipe) -> None:
-    """All steps of a recipe."""
+    """Train a model for all steps of a recipe."""
     model.train()
     settings, steps = recipe.optimizer, recipe.run.steps
     optimizer = build_optimizer(model, settings)
@@ -61,7 +61,7 @@ def learn(model: nn.Module, task: Task, recipe: Recipe) -> None:
 
 
 def measure(model: nn.Module, task: Task, steps: range) -> dict[str, float]:
-    """Metrics over the batches of some steps, and how many replaced tokens they rest on."""
+    """Return the metrics over the batches of some steps, and their number of replaced tokens."""
 
     def counted(sums, batches):
         return task.metrics(sums, batches) | {"replaced": float(sums["replaced"])}
@@ -72,18 +72,18 @@ def measure(model: nn.Module, task: Task, steps: range) -> dict[str, float]:
 
 
 def unigram_entropy(shards: Shards, special: set[int]) -> float:
-    """The least loss of a model that knows how frequent each token of this text is, and no more."""
+    """Return the lowest loss of a model that knows only the frequency of each token."""
     ids = np.concatenate([shards[number].ids for number in range(len(shards))])
     counts = np.bincount(ids[~np.isin(ids, list(special))])
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 
 
-# --- by heart
+# --- memorizing
 
 
 def real_sentences(count: int) -> list[str]:
-    """Sentences of the standard library's docstrings, evenly chosen."""
+    """Return evenly spaced sentences from the standard library's docstrings."""
     reader = Docstrings(min_words=8)
     found: dict[str, None] = {}
     for part in reader.parts([Path(name) for name in PACKAGES]):
@@ -98,7 +98,7 @@ def real_sentences(count: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """64 sentences as shards, each an example of its own."""
+    """Return shards of 64 sentences, each a separate example."""
     folder = tmp_path_factory.mktemp("sentences")
     texts = [Document(str(n), text, "docstrings") for n, text in enumerate(real_sentences(64))]
     docs = write_documents(folder / "docs", texts)
@@ -110,10 +110,10 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def by_heart(architecture: str, steps: int) -> Recipe:
-    """Two layers of width 64 for both networks, every sentence in every batch.
+    """Return a recipe with two layers of width 64 for both networks, all sentences in each batch.
 
-    A generator that is done before the discriminator has begun leaves it nothing to find: at 5e-3
-    with 32 sentences a batch ELECTRA's ended at a loss of 0.02, and the area at 0.52.
+    A generator that learns much faster than the discriminator leaves it nothing to find: at 5e-3
+    with 32 sentences per batch ELECTRA's generator reached a loss of 0.02, and the AUC was 0.52.
     """
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
     if architecture in EMBEDDING_WIDTH_FIELD:
@@ -145,8 +145,8 @@ def test_a_pair_learns_64_sentences_by_heart(architecture, sentences):
     assert after["auc"] > 0.95
 
 
-def test_a_pair_begins_to_learn_at_once(sentences):
-    """The quick one: below what frequencies tell, and above chance, in 150 steps."""
+def test_a_pair_starts_to_learn_within_150_steps(sentences):
+    """The generator is better than unigram frequencies, and the discriminator than chance."""
     recipe = by_heart("electra", steps=150)
     tokenizer, shards = open_data(sentences, recipe)
     special = tokenizer.special
@@ -164,7 +164,7 @@ def test_a_pair_begins_to_learn_at_once(sentences):
 
 @pytest.mark.slow
 def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
-    """On the docstrings of all installed packages, measured on documents that were held out."""
+    """Train on the docstrings of all installed packages, and evaluate on validation documents."""
     docs, words, data = tmp_path / "docs", tmp_path / "tokenizer", tmp_path / "shards"
     corpus(settings_type("docstrings")(sources=(), out=docs, filters=Filters(dedup=True)))
     make_tokenizer(MakeTokenizer((docs,), words, vocab_size=8192))

@@ -1,4 +1,4 @@
-"""What is done to the networks of a recipe before they are trained."""
+"""The networks of a recipe are compiled and checkpointed correctly before training."""
 
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +20,7 @@ from electrify.training.networks import checkpoint_activations, compile_networks
 from electrify.training.optim import is_norm
 from electrify.training.sharding import layers
 
-# Their layers are in a list, or in several, which nothing calls.
+# Their layers are in one or several lists, which are never called.
 LISTED = ("modernbert", "distilbert", "xlm", "flaubert", "eurobert", "gte", "nomic_bert")
 NOT_CHECKPOINTED = {"albert", "flaubert", "funnel", "ibert", "mpnet", "squeezebert", "xlm"}
 
@@ -43,8 +43,8 @@ def test_verifying_many_bytes_is_announced_once(shards, monkeypatch, capsys):
     monkeypatch.setattr(data, "MANY_BYTES", 1000)
     count = len(list(shards.glob("train-*")))
     open_data(shards, recipe)
-    said = capsys.readouterr().out
-    assert f"verifying {count} shards, 0.0 GB, before they are used" in said
+    output = capsys.readouterr().out
+    assert f"verifying {count} shards (0.0 GB) before training" in output
     small.verify(len(small))
     open_data(shards, recipe, small.verified)
     assert "verifying" not in capsys.readouterr().out
@@ -54,12 +54,12 @@ def gradients(objective: Objective) -> dict[str, torch.Tensor]:
     inputs = tiny_inputs()
     objective.train()(inputs, inputs.totals())[0].backward()
     named = objective.named_parameters()
-    return {name: one.grad for name, one in named if one.grad is not None}
+    return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
 
 @pytest.fixture
 def calls(monkeypatch) -> Counter:
-    """How often each module that is compiled is called; no compiler runs."""
+    """Count how often each compiled module is called, without running the compiler."""
     count: Counter = Counter()
 
     def counted(call, *arguments, **options):
@@ -86,15 +86,15 @@ def test_something_is_compiled_in_every_architecture(architecture, calls):
 
 
 def check_compiled(objective: Objective, calls: Counter) -> None:
-    said = compile_networks(objective)
+    compiled = compile_networks(objective)
     gradients(objective)
     for role, network in objective.networks.items():
         parts = [network] if role == "discriminator" else encoder_parts(network)
-        assert any(line.startswith(f"{role} ") for line in said)
+        assert any(line.startswith(f"{role} ") for line in compiled)
         assert all(calls[id(part)] == 1 for part in parts)
-        inside = {id(one) for part in parts for one in part.modules()}
-        left_out = [one for one in layers(network.base_model) if id(one) not in inside]
-        assert all(is_norm(layer) for layer in left_out)
+        inside = {id(module) for part in parts for module in part.modules()}
+        outside = [layer for layer in layers(network.base_model) if id(layer) not in inside]
+        assert all(is_norm(layer) for layer in outside)
 
 
 def test_a_network_without_layers_is_refused():
@@ -107,10 +107,10 @@ def test_a_network_without_layers_is_refused():
 
 
 @pytest.mark.parametrize("architecture", each(WORKING))
-def test_activations_are_computed_again_or_it_is_refused(architecture):
+def test_activations_are_recomputed_or_the_option_is_refused(architecture):
     objective = objective_of(architecture)
     if architecture in NOT_CHECKPOINTED:
-        with pytest.raises(UserError, match=f"{architecture} does not support it"):
+        with pytest.raises(UserError, match=f"{architecture} does not support"):
             checkpoint_activations(objective)
         return
     checkpoint_activations(objective)

@@ -165,7 +165,7 @@ def test_every_optimizer_of_a_recipe_learns_and_has_each_parameter_once(kind, lr
 
 @pytest.mark.parametrize("most", [1 << 22, 4000, 1])
 def test_stacked_muon_is_the_muon_of_torch(most, monkeypatch):
-    monkeypatch.setattr(muon, "MOST_NUMBERS", most)
+    monkeypatch.setattr(muon, "MAX_STACK_ELEMENTS", most)
     shapes = [(48, 32), (32, 48), (48, 32), (32, 32), (48, 32)]
     torch.manual_seed(0)
     ours = [nn.Parameter(torch.randn(shape)) for shape in shapes]
@@ -188,7 +188,7 @@ def test_stacked_muon_is_the_muon_of_torch(most, monkeypatch):
         torch.testing.assert_close(*(state["momentum_buffer"] for state in buffers))
 
 
-def test_muon_takes_the_matrices_of_the_bodies_and_nothing_else():
+def test_muon_gets_the_matrices_of_the_encoders_and_nothing_else():
     pair = build_pair(tiny_recipe("bert"), VOCABULARY)
     model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
     for_matrices, adamw = build_optimizer(model, Optimizer(kind="muon")).parts
@@ -218,7 +218,7 @@ def test_muon_in_float32_is_the_iteration_in_float64(shape, rank):
     assert error(torch.bfloat16) > 0.05, "so much is enough for Muon"
 
 
-def test_muon_iterates_in_the_precision_that_it_is_given():
+def test_muon_iterates_in_the_given_precision():
     seen = []
     parameter = nn.Parameter(torch.randn(8, 8))
     optimizer = muon.StackedMuon([{"params": [parameter], "lr": 1e-2}], torch.float32)

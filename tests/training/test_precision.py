@@ -1,4 +1,4 @@
-"""The faster precision is chosen, by what is measured."""
+"""The faster precision is chosen, by measurement."""
 
 import time
 
@@ -27,14 +27,14 @@ ALIKE = {"float32": 100e9, "bf16": 110e9}
         ("fp16", NATIVE, "fp16", "bf16"),
     ],
 )
-def test_what_is_asked_for_or_the_faster_one(asked, speeds, wanted, fastest):
+def test_the_requested_precision_or_the_faster_one(asked, speeds, wanted, fastest):
     choice = chosen(asked, speeds)
     assert (choice.precision, choice.muon) == (wanted, fastest)
 
 
 def test_the_reason_has_both_numbers():
     reason = chosen("auto", EMULATED).reason
-    assert reason == "auto: float32 matmuls run at 70 GFLOP/s a thread, bfloat16 at 1.6"
+    assert reason == "auto: float32 matmuls run at 70 GFLOP/s per thread, bfloat16 at 1.6"
 
 
 def test_a_slow_precision_is_named_and_others_are_not():
@@ -46,7 +46,7 @@ def test_a_slow_precision_is_named_and_others_are_not():
         assert chosen(asked, speeds).reason == ""
 
 
-def test_it_takes_a_moment_and_leaves_the_threads_alone():
+def test_choosing_is_fast_and_leaves_the_threads_and_random_state_alone():
     before, begin = torch.get_num_threads(), time.process_time()
     state = torch.get_rng_state()
     choice = choose_precision("auto", "cpu")
@@ -58,11 +58,11 @@ def test_it_takes_a_moment_and_leaves_the_threads_alone():
 
 
 def test_the_best_of_several_rounds_counts(monkeypatch):
-    """A moment of other work on the machine does not decide."""
+    """A short disturbance by other programs does not decide."""
     measured = iter([1e9, 70e9, 2e9, 1e9, 1e9, 80e9, 1e9, 1e9])  # bf16 and float32 in turns
     monkeypatch.setattr(precision, "matmul_speed", lambda *what: next(measured))
     reason = choose_precision("auto", "cpu").reason
-    assert reason == "auto: float32 matmuls run at 80 GFLOP/s a thread, bfloat16 at 2"
+    assert reason == "auto: float32 matmuls run at 80 GFLOP/s per thread, bfloat16 at 2"
     assert next(measured, None) is None
 
 
@@ -70,7 +70,7 @@ def test_devices_that_cannot_be_measured_train_in_float32():
     assert choose_precision("auto", "mps").precision == "float32"
 
 
-def test_an_engine_trains_in_what_was_chosen(monkeypatch):
+def test_an_engine_trains_in_the_chosen_precision(monkeypatch):
     monkeypatch.setattr(precision, "matmul_speed", lambda name, *what: NATIVE[name])
     engine = Engine("auto", "cpu")
     assert engine.precision == "bf16"
@@ -82,7 +82,7 @@ def test_an_engine_trains_in_what_was_chosen(monkeypatch):
     assert (engine.precision, engine.muon_dtype) == ("float32", torch.float32)
 
 
-def test_matmul_speed_stops_after_one_slow_product(monkeypatch):
+def test_matmul_speed_stops_after_one_slow_matmul(monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr(hardware.time, "perf_counter", lambda: next(clock))
     assert hardware.matmul_speed("float32", "cpu", 64, seconds=0.5) == 2 * 64**3

@@ -1,4 +1,4 @@
-"""`electrify pretrain`: killed at any moment it goes on as if nothing had happened."""
+"""`electrify pretrain`: a run killed at any moment resumes as if nothing had happened."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def unbroken(nursery, recipe, shards, tmp_path_factory) -> Path:
 
 
 def everything(run: Path) -> dict[str, bytes]:
-    """All that must be equal: the last checkpoint and the metrics."""
+    """Return all files that must be equal: the last checkpoint and the metrics."""
     last = checkpoint.stored(run / "checkpoints")[0].folder
     files = {f"{last.name}/{path.name}": path.read_bytes() for path in sorted(last.iterdir())}
     return {**files, "metrics": (run / "metrics.jsonl").read_bytes()}
@@ -46,7 +46,7 @@ def assert_equal(run: Path, unbroken: Path) -> None:
         assert mine[name] == theirs[name], name
 
 
-def test_a_run_leaves_what_it_should(unbroken):
+def test_a_run_writes_its_metrics_and_checkpoints(unbroken):
     lines = [json.loads(line) for line in (unbroken / "metrics.jsonl").read_text().splitlines()]
     train = [line["step"] for line in lines if line["split"] == "train"]
     assert train == [*range(7, 60, 7), 60]
@@ -56,14 +56,14 @@ def test_a_run_leaves_what_it_should(unbroken):
     assert lines[-1]["generator_loss"] < lines[0]["generator_loss"]
 
 
-def test_a_process_without_a_held_out_row_measures_nothing(recipe, shards):
-    chosen, here = load(str(recipe)), torch.device("cpu")
-    tokenizer, _ = open_data(shards, chosen)
-    there = len(Shards(shards, "validation"))
-    measured = partial(validation_task, chosen, shards, tokenizer, here)
-    assert measured(world=min(8, there) + 1) is None
-    assert measured(world=3).task.batch_size == min(8, there)
-    assert measured(world=3, same_rows=True).task.batch_size == min(8, there) // 3 * 3
+def test_there_is_no_validation_with_fewer_examples_than_ranks(recipe, shards):
+    loaded, cpu = load(str(recipe)), torch.device("cpu")
+    tokenizer, _ = open_data(shards, loaded)
+    examples = len(Shards(shards, "validation"))
+    task_of = partial(validation_task, loaded, shards, tokenizer, cpu)
+    assert task_of(world=min(8, examples) + 1) is None
+    assert task_of(world=3).task.batch_size == min(8, examples)
+    assert task_of(world=3, same_rows=True).task.batch_size == min(8, examples) // 3 * 3
 
 
 def test_the_finished_run_does_nothing_more(unbroken, nursery, recipe, shards, tmp_path):
@@ -82,14 +82,14 @@ def test_killed_at_any_moment_it_ends_the_same(trials, steps, nursery, recipe, s
     command = ("pretrain", recipe, "--data", shards, "--run.steps", steps, "--out", unbroken)
     begin = time.monotonic()
     assert nursery.run(*command, log=tmp_path / "log") == 0
-    whole = time.monotonic() - begin
+    duration = time.monotonic() - begin
     for trial in range(trials):
         run = tmp_path / f"run{trial}"
         command = (*command[:-1], run)
         code = -9
         while code == -9:
             code = nursery.run_and_kill(
-                rng.uniform(0.1, 1.2) * whole, signal.SIGKILL, *command, log=tmp_path / "log"
+                rng.uniform(0.1, 1.2) * duration, signal.SIGKILL, *command, log=tmp_path / "log"
             )
         assert code == 0, (tmp_path / "log").read_text()
         assert_equal(run, unbroken)
@@ -121,7 +121,9 @@ def test_other_settings_are_refused_and_named(unbroken, nursery, recipe, shards,
     assert everything(unbroken) == before
 
 
-def test_what_moves_no_weight_may_change(unbroken, nursery, recipe, shards, tmp_path):
+def test_settings_that_do_not_affect_weights_may_change(
+    unbroken, nursery, recipe, shards, tmp_path
+):
     out = tmp_path / "run"
     command = ("pretrain", recipe, "--data", shards, "--out", out)
     changed = ("--run.save-every", 9, "--run.log-every", 5, "--workers", 0, "--micro-batch", 8)
@@ -138,9 +140,9 @@ def test_a_damaged_newest_checkpoint_is_passed_over(unbroken, nursery, recipe, s
     newest.write_bytes(newest.read_bytes()[:-1])
     command = ("pretrain", recipe, "--data", shards, "--out", run)
     assert nursery.run(*command, log=tmp_path / "log") == 0
-    said = (tmp_path / "log").read_text()
-    assert "step-00000060" in said
-    assert "resuming from step 50" in said
+    log = (tmp_path / "log").read_text()
+    assert "step-00000060" in log
+    assert "resuming from step 50" in log
     assert_equal(run, unbroken)
 
 
@@ -162,7 +164,7 @@ def test_two_trainers_do_not_share_a_folder(nursery, recipe, shards, tmp_path):
         assert nursery.run(*command, log=log) == 2
     assert "another process is training" in log.read_text()
     assert f"process {os.getpid()} on" in log.read_text()
-    assert nursery.run(*command, log=log) == 0, "a lock that nobody holds is no lock"
+    assert nursery.run(*command, log=log) == 0, "a lock file that nobody holds does not lock"
 
 
 CONSUMING = """
@@ -191,7 +193,7 @@ def test_randomness_used_by_others_and_the_environment_change_nothing(
     [
         (("--run.length", 64), "another length"),
         (("--run.batch-size", 0), "run.batch_size"),
-        (("--budget", "soon"), "--budget is no time"),
+        (("--budget", "soon"), "--budget is not a valid duration"),
         (("--max-time", "20s"), "leaves no time to train"),
         (("--micro-batch", -1), "--micro-batch is too small"),
         (("--discriminator.config.max-position-embeddings", 16), "longer than the discriminator's"),
@@ -199,14 +201,16 @@ def test_randomness_used_by_others_and_the_environment_change_nothing(
         (("--device", "cuda"), "no CUDA device"),
     ],
 )
-def test_bad_settings_end_before_anything_is_made(flags, what, nursery, recipe, shards, tmp_path):
+def test_bad_settings_are_refused_before_a_file_is_written(
+    flags, what, nursery, recipe, shards, tmp_path
+):
     command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "deep" / "run")
     assert nursery.run(*command, *flags, log=tmp_path / "log") == 2
     assert what in (tmp_path / "log").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
-def test_a_refused_command_leaves_a_folder_as_it_was(nursery, recipe, shards, tmp_path):
+def test_a_refused_command_leaves_an_existing_folder_as_it_was(nursery, recipe, shards, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     run.mkdir()
     command = ("pretrain", recipe, "--data", shards, "--out", run)
@@ -214,7 +218,7 @@ def test_a_refused_command_leaves_a_folder_as_it_was(nursery, recipe, shards, tm
     assert list(run.iterdir()) == []
 
 
-def test_a_budget_of_time_becomes_steps(nursery, recipe, shards, tmp_path):
+def test_a_time_budget_becomes_a_number_of_steps(nursery, recipe, shards, tmp_path):
     command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run", "--budget", "3s")
     assert nursery.run(*command, log=tmp_path / "log") == 0, (tmp_path / "log").read_text()
     identity = json.loads((tmp_path / "run" / "run.json").read_text())["identity"]
@@ -222,28 +226,28 @@ def test_a_budget_of_time_becomes_steps(nursery, recipe, shards, tmp_path):
     assert checkpoint.stored(tmp_path / "run" / "checkpoints")[0].step == steps
     assert "time budget 3 s; trained for " in (tmp_path / "log").read_text()
     first = (tmp_path / "log").read_text().splitlines()[0]
-    assert first == "time budget 3 s: measuring the time of a step for about 1 s"
-    assert nursery.run(*command, log=tmp_path / "log") == 0, "again: the same steps"
+    assert first == "time budget 3 s: measuring the time per step for about 1 s"
+    assert nursery.run(*command, log=tmp_path / "log") == 0, "a second time: the same steps"
     assert (tmp_path / "log").read_text().count("measuring") == 1
     assert nursery.run(*command, "--optimizer.lr", 0.5, log=tmp_path / "log") == 2
     assert nursery.run(*command[:-2], log=tmp_path / "log") == 2, "without the budget"
 
 
-def test_a_time_limit_within_the_measuring_begins_nothing(nursery, recipe, shards, tmp_path):
+def test_a_time_limit_reached_while_measuring_starts_no_run(nursery, recipe, shards, tmp_path):
     command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run", "--budget", "8h")
     assert nursery.run(*command, "--max-time", "31s", log=tmp_path / "log") == 0
-    assert "nothing is begun" in (tmp_path / "log").read_text()
+    assert "no run was started" in (tmp_path / "log").read_text()
     assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_the_time_limit_saves_and_stops(nursery, recipe, shards, tmp_path):
     command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
     assert nursery.run(*command, "--max-time", "31s", log=tmp_path / "log") == 0
-    assert "the time is used up" in (tmp_path / "log").read_text()
+    assert "time limit reached" in (tmp_path / "log").read_text()
     assert nursery.run(*command, log=tmp_path / "log") == 0
 
 
-def test_checkpoints_at_percents_of_the_training_stay(nursery, recipe, shards, tmp_path):
+def test_checkpoints_at_percentages_of_training_are_kept(nursery, recipe, shards, tmp_path):
     command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
     percents = ("--run.keep-percent", 6.25, 12.5, 25, 50, 100)
     few = ("--run.steps", 32, "--run.save-every", 5, "--run.keep-last", 1)
@@ -317,8 +321,8 @@ def test_the_precision_is_chosen_once_and_printed(nursery, recipe, shards, tmp_p
     assert "precision bf16, Muon in bf16 (bfloat16 matmuls run 50 times" in log.read_text()
 
 
-def test_muon_keeps_its_precision_where_the_machine_has_another(nursery, recipe, shards, tmp_path):
-    """Bits do not depend on what a later start measures."""
+def test_muon_keeps_its_precision_on_another_machine(nursery, recipe, shards, tmp_path):
+    """The weights do not depend on what is measured when the run resumes."""
 
     def command(out: str) -> tuple:
         flags = ("--optimizer.kind", "muon", "--run.steps", 10, "--run.eval-every", 10)
@@ -330,12 +334,13 @@ def test_muon_keeps_its_precision_where_the_machine_has_another(nursery, recipe,
     assert nursery.run(*command("b"), log=log, before=NATIVE + STOP_AT_6) == 130
     assert nursery.run(*command("b"), log=log, before=EMULATED) == 0
     assert_equal(tmp_path / "b", tmp_path / "a")
-    other = tmp_path / "c"
     assert nursery.run(*command("c"), log=log, before=EMULATED) == 0
-    assert everything(other) != everything(tmp_path / "a"), "as the precision matters"
+    assert everything(tmp_path / "c") != everything(tmp_path / "a"), "the precision matters"
 
 
-def test_a_run_from_before_muon_had_a_choice_keeps_bfloat16(nursery, recipe, shards, tmp_path):
+def test_a_run_that_did_not_record_the_precision_of_muon_keeps_bfloat16(
+    nursery, recipe, shards, tmp_path
+):
     out, log = tmp_path / "run", tmp_path / "log"
     flags = ("--optimizer.kind", "muon", "--run.steps", 8)
     command = ("pretrain", recipe, "--data", shards, "--out", out, *flags)
@@ -347,7 +352,7 @@ def test_a_run_from_before_muon_had_a_choice_keeps_bfloat16(nursery, recipe, sha
     assert "Muon in bf16" in log.read_text().rpartition("precision float32")[2]
 
 
-def test_where_bfloat16_is_slow_muon_does_without_it(nursery, recipe, shards, tmp_path):
+def test_muon_uses_float32_if_bfloat16_is_slow(nursery, recipe, shards, tmp_path):
     only_float32 = """
 import torch
 from electrify.training import muon
@@ -361,20 +366,20 @@ muon.orthogonal = checked
     flags = ("--run.precision", "auto", "--optimizer.kind", "muon", "--run.steps", 3)
     command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run", *flags)
     assert nursery.run(*command, log=tmp_path / "log", before=EMULATED + only_float32) == 0
-    said = (tmp_path / "log").read_text()
-    assert "precision float32, Muon in float32 (auto: float32 matmuls run at 100" in said
+    log = (tmp_path / "log").read_text()
+    assert "precision float32, Muon in float32 (auto: float32 matmuls run at 100" in log
 
 
 def test_checkpointed_activations_give_the_same_weights(nursery, recipe, shards, tmp_path):
-    for name, flags in {"plain": (), "twice": ("--checkpoint-activations",)}.items():
+    for name, flags in {"plain": (), "recomputed": ("--checkpoint-activations",)}.items():
         command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / name)
         assert nursery.run(*command, "--run.steps", 8, *flags, log=tmp_path / "log") == 0
-    plain, twice = (
+    plain, recomputed = (
         checkpoint.read_checkpoint(checkpoint.stored(tmp_path / name / "checkpoints")[0]).model
-        for name in ("plain", "twice")
+        for name in ("plain", "recomputed")
     )
     for name, tensor in plain.items():
-        torch.testing.assert_close(twice[name], tensor, rtol=0, atol=1e-6)
+        torch.testing.assert_close(recomputed[name], tensor, rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -420,7 +425,7 @@ def test_a_run_goes_on_from_an_exported_pair(unbroken, nursery, recipe, shards, 
     last = json.loads((unbroken / "metrics.jsonl").read_text().splitlines()[-1])
     begin = json.loads((unbroken / "metrics.jsonl").read_text().splitlines()[0])
     assert first["generator_loss"] < (last["generator_loss"] + begin["generator_loss"]) / 2
-    out.rename(tmp_path / "elsewhere")  # what the run came from is not needed again
+    out.rename(tmp_path / "elsewhere")  # the run does not need its starting weights again
     assert nursery.run(*command, *released, *log_every_step, log=log) == 0, log.read_text()
     assert nursery.run("export", tmp_path / "run", "--out", tmp_path / "again", log=log) == 0
     card = (tmp_path / "again" / "discriminator" / "README.md").read_text()
@@ -442,7 +447,7 @@ def test_bad_steps_are_skipped_then_left_out_after_going_back(nursery, recipe, s
     command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.steps", 30)
     before = BAD_FROM.format("range(12, 16)")
     assert nursery.run(*command, log=log, before=before) == 0, log.read_text()
-    assert "going back to the last checkpoint" in log.read_text()
+    assert "reloading the last checkpoint" in log.read_text()
     state = checkpoint.read_checkpoint(checkpoint.stored(run / "checkpoints")[0]).state
     assert state["guard"]["left_out"] == [12, 13, 14, 15]
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -455,11 +460,11 @@ def test_bad_steps_that_stay_bad_stop_the_run(nursery, recipe, shards, tmp_path)
     before = BAD_FROM.format("range(12, 60)")
     assert nursery.run(*command, log=log, before=before) == 4, log.read_text()
     assert "bad batches" in log.read_text()
-    assert nursery.run(*command, log=log) == 0, "what was saved is sound"
+    assert nursery.run(*command, log=log) == 0, "the saved weights are good"
 
 
 def is_finite(run: Path) -> dict[int, bool]:
-    """Whether all weights are numbers, by the step of the checkpoint."""
+    """Return whether all weights are finite, by the step of the checkpoint."""
     return {
         one.step: all(t.isfinite().all() for t in checkpoint.read_checkpoint(one).model.values())
         for one in checkpoint.stored(run / "checkpoints")
@@ -472,7 +477,7 @@ def is_finite(run: Path) -> dict[int, bool]:
 def test_weights_that_diverge_end_in_the_guards_report(
     name, value, every, nursery, recipe, shards, tmp_path
 ):
-    """However often it saves, what it saves is sound, and a sound one stays."""
+    """However often it saves, every checkpoint has finite weights, and at least one is kept."""
     log, run = tmp_path / "log", tmp_path / "run"
     command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.save-every", every)
     assert nursery.run(*command, f"--optimizer.{name}", value, log=log) == 4, log.read_text()
@@ -500,13 +505,13 @@ def test_weights_that_only_the_last_update_spoils_are_not_saved(nursery, recipe,
 
 
 def test_checkpoints_in_doubt_displace_no_others(nursery, recipe, shards, tmp_path):
-    """Weights may be finite and still give no loss: perhaps those saved then are useless."""
+    """Finite weights may still give a NaN loss, so checkpoints saved then may be useless."""
     log, run = tmp_path / "log", tmp_path / "run"
     often = ("--run.save-every", 1, "--run.keep-last", 1)
     command = ("pretrain", recipe, "--data", shards, "--out", run, *often)
     before = BAD_FROM.format("range(12, 60)")
     assert nursery.run(*command, log=log, before=before) == 4, log.read_text()
-    assert min(is_finite(run)) == 12, "the last whose loss was not yet in doubt"
+    assert min(is_finite(run)) == 12, "the last one with a finite loss"
 
 
 FULL_DISK = """
@@ -525,7 +530,7 @@ def test_a_full_disk_warns_and_training_goes_on(unbroken, nursery, recipe, shard
     log, run = tmp_path / "log", tmp_path / "run"
     command = ("pretrain", recipe, "--data", shards, "--out", run)
     assert nursery.run(*command, log=log, before=FULL_DISK) == 0, log.read_text()
-    assert "No space left on device; training goes on" in log.read_text()
+    assert "No space left on device; training continues" in log.read_text()
     assert_equal(run, unbroken)
 
 
@@ -545,7 +550,7 @@ import signal
 from electrify.training import loop
 reason_to_stop, passed = loop.reason_to_stop, []
 def stopping(run, *seconds):
-    passed.extend(seconds)  # which only a step of training has, not a measurement
+    passed.extend(seconds)  # only a training step passes it, not an evaluation
     if len(passed) == {} + 1:
         run.stop.signal = signal.SIGTERM
     return reason_to_stop(run, *seconds)
@@ -555,7 +560,7 @@ loop.reason_to_stop = stopping
 
 @pytest.mark.slow
 def test_stopped_at_any_place_of_an_epoch_it_ends_the_same(nursery, recipe, shards, tmp_path):
-    """At the start, after one step, in the middle, round the end of an epoch, and at the end."""
+    """At the start, after one step, in the middle, around the end of an epoch, and at the end."""
     log = tmp_path / "log"
     flags = ("--run.batch-size", 64, "--run.steps", 50, "--run.save-every", 1000)
 
@@ -563,8 +568,8 @@ def test_stopped_at_any_place_of_an_epoch_it_ends_the_same(nursery, recipe, shar
         return ("pretrain", recipe, "--data", shards, "--out", tmp_path / out, *flags)
 
     assert nursery.run(*command("unbroken"), log=log) == 0
-    an_epoch = 2_862 // 64
-    for step in (0, 1, 22, an_epoch, an_epoch + 1, 49):
+    epoch = 2_862 // 64
+    for step in (0, 1, 22, epoch, epoch + 1, 49):
         out = f"stopped at {step}"
         assert nursery.run(*command(out), log=log, before=STOP_AT.format(step)) == 130
         assert checkpoint.stored(tmp_path / out / "checkpoints")[0].step == step
@@ -587,12 +592,12 @@ def test_killed_before_its_first_save_a_run_still_starts_from_the_released_weigh
     released = ("--discriminator.init-from", model / "discriminator")
     released += ("--generator.init-from", model / "generator", "--run.steps", 4)
     command = ("pretrain", recipe, "--data", shards, *released, "--out")
-    assert nursery.run(*command, tmp_path / "whole", log=log) == 0, log.read_text()
+    assert nursery.run(*command, tmp_path / "unbroken", log=log) == 0, log.read_text()
     killed = tmp_path / "killed"
     assert nursery.run(*command, killed, log=log, before=KILLED_AT_FIRST_SAVE) != 0
     assert (killed / "run.json").exists()
     assert nursery.run(*command, killed, log=log) == 0, log.read_text()
-    assert_equal(killed, tmp_path / "whole")
+    assert_equal(killed, tmp_path / "unbroken")
 
 
 def test_a_run_whose_checkpoints_are_gone_does_not_start_over(
@@ -607,7 +612,7 @@ def test_a_run_whose_checkpoints_are_gone_does_not_start_over(
     assert (run / "metrics.jsonl").read_bytes() == (unbroken / "metrics.jsonl").read_bytes()
 
 
-def test_half_a_checkpoint_that_is_the_only_one_is_damage(
+def test_a_partial_checkpoint_that_is_the_only_one_is_damage(
     unbroken, nursery, recipe, shards, tmp_path
 ):
     run, log = tmp_path / "run", tmp_path / "log"
@@ -633,9 +638,9 @@ def test_a_checkpoint_of_another_run_or_another_step_is_passed_over(
     shutil.copytree(theirs, mine)
     shutil.copytree(run / "checkpoints/step-00000050", run / "checkpoints/step-00000061")
     assert nursery.run("pretrain", recipe, "--data", shards, "--out", run, log=log) == 0
-    said = log.read_text()
-    assert "it is the checkpoint of another run" in said
-    assert "it is the checkpoint of step 50" in said
+    printed = log.read_text()
+    assert "this is the checkpoint of another run" in printed
+    assert "this is the checkpoint of step 50" in printed
     step = checkpoint.stored(unbroken / "checkpoints")[0].folder.name
     for name in ("model.safetensors", "optimizer.safetensors"):
         files = [folder / "checkpoints" / step / name for folder in (run, unbroken)]
@@ -657,7 +662,7 @@ Stepper.accumulate = poisoned
 """
 
 
-def test_with_nothing_to_go_back_to_a_run_stops(nursery, recipe, shards, tmp_path):
+def test_without_a_checkpoint_to_reload_a_run_stops(nursery, recipe, shards, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     command = ("pretrain", recipe, "--data", shards, "--out", run)
     assert nursery.run(*command, log=log, before=NEVER_SAVED_AND_BAD) == 4
@@ -685,7 +690,7 @@ def test_metrics_that_cannot_be_synced_do_not_end_the_run(
     run, log = tmp_path / "run", tmp_path / "log"
     command = ("pretrain", recipe, "--data", shards, "--out", run)
     assert nursery.run(*command, log=log, before=NO_ROOM_FOR_METRICS) == 0, log.read_text()
-    assert "training goes on" in log.read_text()
+    assert "training continues" in log.read_text()
     assert_equal(run, unbroken)
 
 
@@ -743,7 +748,7 @@ def test_a_function_is_called_with_every_checkpoint(nursery, recipe, shards, tmp
         assert f"'step-{step:08d}'" in log.read_text()
 
 
-def test_uploads_go_where_they_are_told(nursery, recipe, shards, tmp_path):
+def test_checkpoints_are_uploaded_to_the_given_url(nursery, recipe, shards, tmp_path):
     run, log, there = tmp_path / "run", tmp_path / "log", tmp_path / "there"
     command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.steps", 20)
     assert nursery.run(*command, "--upload", f"file://{there}", log=log) == 0, log.read_text()
@@ -752,7 +757,7 @@ def test_uploads_go_where_they_are_told(nursery, recipe, shards, tmp_path):
     assert checkpoint.faults(newest) == []
 
 
-def test_packed_shards_are_named(nursery, recipe, docs, vocab, tmp_path):
+def test_packed_shards_give_a_note(nursery, recipe, docs, vocab, tmp_path):
     data, log = tmp_path / "packed", tmp_path / "log"
     prepare(Prepare((docs,), str(vocab), data, length=32, layout="packed", workers="1"))
     command = ("pretrain", recipe, "--data", data, "--out", tmp_path / "run", "--run.steps", 1)

@@ -1,4 +1,4 @@
-"""Several processes over gloo train the same model as one."""
+"""Several processes over gloo train the same model as a single one."""
 
 import json
 import os
@@ -26,7 +26,7 @@ STEPS = 12
 def launch(
     processes: int, *arguments: object, log: Path, before: str = ""
 ) -> subprocess.Popen[str]:
-    """Start `electrify pretrain` in some processes, as torchrun does."""
+    """Start `electrify pretrain` in several processes with torchrun."""
     program = [sys.executable, "-m", "electrify"]
     if before:
         script = log.with_suffix(".py")
@@ -85,8 +85,8 @@ def alone(nursery, recipe, shards, tmp_path_factory) -> Path:
     return run
 
 
-# What torchrun does, without its imports and those of two more processes. Ranks that did not find
-# each other would be two trainers of one folder, of which the lock refuses one.
+# Does what torchrun does, without its imports and those of two more processes. Ranks without a
+# common process group would be two trainers of one folder, of which the lock refuses one.
 TWO_RANKS = """
 os.environ.update(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="localhost", CUDA_VISIBLE_DEVICES="")
 second = os.fork()
@@ -99,9 +99,9 @@ electrify.cli.main = both
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("localhost", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return int(listener.getsockname()[1])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ precision.matmul_speed = lambda name, *what: {"float32": 1e11, "bf16": bf16}[nam
 
 @pytest.mark.slow
 def test_ranks_that_measure_different_speeds_compute_alike(recipe, shards, tmp_path):
-    """Also if the second one does not see yet that there is a run, as on a slow file system."""
+    """Also if the second rank does not see the run folder yet, as on a slow file system."""
     run, flags = tmp_path / "run", ("--run.precision", "auto", "--optimizer.kind", "muon")
     unseen = """
 if os.environ["RANK"] == "1":
@@ -148,9 +148,9 @@ if os.environ["RANK"] == "1":
     for before in (DISAGREEING + STOPPING.format(4), DISAGREEING + unseen):
         code = pretrain(2, recipe, shards, run, *flags, before=before)
         assert code == 0, run.with_suffix(".log").read_text()
-    said = run.with_suffix(".log").read_text()
-    assert said.count("precision float32, Muon in float32") == 2
-    assert "bf16" not in said
+    log = run.with_suffix(".log").read_text()
+    assert log.count("precision float32, Muon in float32") == 2
+    assert "bf16" not in log
 
 
 SHARED = {
@@ -166,8 +166,8 @@ SHARED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", SHARED)
-def test_weights_dealt_out_train_as_whole_ones_do(what, recipe, shards, tmp_path):
-    """Two processes with half of every weight each; ties, shared layers and moments hold."""
+def test_sharded_weights_train_like_unsharded_ones(what, recipe, shards, tmp_path):
+    """Two ranks with half of every weight each; ties, shared layers and optimizer state hold."""
     flags, chosen = SHARED[what], {"tiny": "tiny", "albert": albert(tmp_path)}.get(what, recipe)
     one, two = tmp_path / "one", tmp_path / "two"
     assert pretrain(1, chosen, shards, one, *flags) == 0, one.with_suffix(".log").read_text()
@@ -180,13 +180,13 @@ def test_weights_dealt_out_train_as_whole_ones_do(what, recipe, shards, tmp_path
 
 
 def albert(folder: Path) -> Path:
-    """A recipe whose layers are one layer, called again and again."""
+    """Return a recipe with one layer that is called repeatedly."""
     path = folder / "albert.toml"
     path.write_text(RECIPE.replace('"electra"', '"albert"'))
     return path
 
 
-def test_what_cannot_be_dealt_out_is_refused_with_the_way_out():
+def test_runs_that_cannot_be_sharded_are_refused_with_a_fix():
     for settings in [
         ("muon", "float32", False, 2),
         ("lamb", "fp16", False, 2),
@@ -217,7 +217,7 @@ def test_begun_on_two_it_goes_on_on_one_and_ends_on_four(alone, recipe, shards, 
         assert code == (130 if processes == 1 else 0)
         assert checkpoint.stored(run / "checkpoints")[0].step == stop_at
         assert f"stopped at step {stop_at}" in run.with_suffix(".log").read_text()
-    assert ("validation", STEPS) not in losses(run)  # asked to stop at the end, before it measured
+    assert ("validation", STEPS) not in losses(run)  # stopped at the end, before the evaluation
     assert pretrain(4, recipe, shards, run) == 0
     mine, theirs = losses(run), losses(alone)
     assert mine.keys() == theirs.keys()
@@ -225,7 +225,7 @@ def test_begun_on_two_it_goes_on_on_one_and_ends_on_four(alone, recipe, shards, 
         assert mine[key] == pytest.approx(loss, rel=1e-5), key
 
 
-# The last process alone is asked to stop; all must agree on the step.
+# Only the last rank is asked to stop; all must agree on the step.
 STOPPING = """
 import os, signal
 from electrify.training.training import Stepper
@@ -266,7 +266,7 @@ def test_a_bad_gradient_on_one_process_moves_no_weights_on_any(
         code = pretrain(processes, recipe, shards, run, before=POISONED)
     log = run.with_suffix(".log").read_text()
     assert code == 0, log
-    assert "step 5: norm is nan" in log
+    assert "step 5: gradient norm is nan" in log
     last = checkpoint.read_checkpoint(checkpoint.stored(run / "checkpoints")[0])
     assert all(tensor.isfinite().all() for tensor in last.model.values())
     assert last.state["guard"]["bad"] == [5]
@@ -295,7 +295,7 @@ Stepper.accumulate = dying
 
 @pytest.fixture(scope="module")
 def four(recipe, shards, tmp_path_factory) -> Path:
-    """A run of four processes that nobody stopped."""
+    """Return a run of four processes that was not stopped."""
     run = tmp_path_factory.mktemp("four") / "run"
     assert pretrain(4, recipe, shards, run, *LONGER) == 0, run.with_suffix(".log").read_text()
     return run
@@ -309,7 +309,7 @@ LONGER = ("--run.steps", 150, "--run.log-every", 10, "--run.save-every", 1000)
 def test_a_signal_saves_one_step_on_all_and_the_run_ends_the_same(
     trial, four, recipe, shards, tmp_path
 ):
-    """Four processes on two cores; the moment of the signal is a different one in each trial."""
+    """Four processes on two cores; the time of the signal is different in each trial."""
     run, log = tmp_path / "run", tmp_path / "log"
     command = ("pretrain", recipe, "--data", shards, "--out", run, "--micro-batch", 2, *LONGER)
     process = launch(4, *command, log=log)
@@ -324,7 +324,7 @@ def test_a_signal_saves_one_step_on_all_and_the_run_ends_the_same(
     if newest.step < 150:
         assert f"stopped at step {newest.step}" in log.read_text()
     assert pretrain(4, recipe, shards, run, *LONGER) == 0
-    # Not to the bit: in its first step a group of processes adds gradients in another order.
+    # Not bit-identical: in its first step a process group sums gradients in a different order.
     assert losses(run) == pytest.approx(losses(four), rel=1e-5)
     last = [
         checkpoint.read_checkpoint(checkpoint.stored(r / "checkpoints")[0]) for r in (run, four)
@@ -343,10 +343,10 @@ def test_processes_whose_launcher_is_gone_save_and_end(recipe, shards, tmp_path)
     process.send_signal(signal.SIGUSR1)
     process.wait(timeout=30)
     end = time.monotonic() + 60
-    while "the launcher is gone" not in log.read_text():
+    while "the launcher has exited" not in log.read_text():
         assert time.monotonic() < end
         time.sleep(0.1)
-    with hold_when_free(run / "lock"):  # nobody trains any more
+    with hold_when_free(run / "lock"):  # no process trains any more
         assert checkpoint.newest(run / "checkpoints", print) is not None
 
 
@@ -366,13 +366,13 @@ def test_held_out_text_is_the_same_for_any_number_of_processes(recipe, shards, t
     for processes in (1, 2):
         run = tmp_path / f"run{processes}"
         few = ("--run.eval-every", 6, "--run.eval-batches", 3, *NO_DROPOUT)
-        code = pretrain(processes, recipe, shards, run, *few, before=SEVEN_HELD_OUT)
+        code = pretrain(processes, recipe, shards, run, *few, before=SEVEN_EXAMPLES)
         assert code == 0, run.with_suffix(".log").read_text()
         found.append({key: loss for key, loss in losses(run).items() if key[0] == "validation"})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
-SEVEN_HELD_OUT = """
+SEVEN_EXAMPLES = """
 from electrify.training import data
 from electrify.tokens.store import Shards
 class Few(Shards):
@@ -385,13 +385,13 @@ data.Shards = Few
 SIGNALS = (signal.SIGTERM, signal.SIGINT)  # the launcher passes these on
 
 
-def test_a_batch_that_cannot_be_dealt_out_is_refused(recipe, shards, tmp_path):
-    from electrify.training.engine import single_process as one_process
+def test_a_batch_size_that_does_not_divide_evenly_is_refused():
+    from electrify.training.engine import single_process
 
-    engine = one_process()
+    engine = single_process()
     world, engine.world = engine.world, 3
     try:
-        with pytest.raises(UserError, match="cannot be dealt out"):
+        with pytest.raises(UserError, match="multiple of the number of processes"):
             engine.rows(8)
     finally:
         engine.world = world

@@ -1,4 +1,4 @@
-"""Rates against the official rule."""
+"""Learning rates match the official schedule."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ KINDS = ("electra", "linear", "cosine", "wsd", "constant")
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_official_rates(name):
-    """Of pre-training and of fine-tuning, where the warm-up is not a whole number of steps."""
+    """Both of pre-training and of fine-tuning, where the warm-up is a fractional number of steps."""
     run = RUNS[name]
     for step, wanted in run["lr_at"].items():
         ours = run["lr"] * factor("electra", int(step), run["num_train_steps"], run["warmup_steps"])
@@ -40,11 +40,11 @@ def test_a_warm_up_of_1_2_steps_is_not_one_of_1_or_2():
 
 
 @given(st.sampled_from(KINDS), st.integers(1, 1000), st.floats(0, 1), st.floats(0.3, 3))
-def test_every_rate_is_a_share_rises_then_falls_and_needs_no_state(kind, steps, share, power):
+def test_every_factor_is_between_0_and_1_rises_and_then_falls(kind, steps, share, power):
     warmup = share * steps
     rates = [factor(kind, step, steps, warmup, power) for step in range(steps + 2)]
     assert all(0 <= rate <= 1 for rate in rates)
-    if kind != "electra":  # which is a product, and may turn before the warm-up ends
+    if kind != "electra":  # which is a product, and may start to fall before the warm-up ends
         rising = rates[: int(warmup) + 1]
         assert rising == sorted(rising)
         falling = rates[int(warmup) + 1 :]
@@ -54,7 +54,7 @@ def test_every_rate_is_a_share_rises_then_falls_and_needs_no_state(kind, steps, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_warm_up_begins_at_the_top(kind):
+def test_without_warm_up_the_rate_starts_at_its_peak(kind):
     assert factor(kind, 0, 100, 0) == 1.0
 
 

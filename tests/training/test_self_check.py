@@ -1,4 +1,4 @@
-"""The start-up check finds what would train without complaint and end in a worse model."""
+"""The self-check finds faults that would train without an error and give a worse model."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def check(model, sharing=None, optimizer=None):
 
 
 @pytest.mark.parametrize("architecture", EACH)
-def test_sound_pairs_pass_and_keep_no_gradient(architecture):
+def test_correct_pairs_pass_and_keep_no_gradient(architecture):
     model = model_of(tiny_recipe(architecture)).train()
     before = torch.get_rng_state()
     check(model)
@@ -55,7 +55,7 @@ def test_the_masked_lm_baseline_passes():
 
 
 @pytest.mark.parametrize(
-    ("sharing", "table"),
+    ("sharing", "name"),
     [
         (Sharing(), "generator.electra.embeddings.word_embeddings"),
         (Sharing(), "generator.electra.embeddings.position_embeddings"),
@@ -63,20 +63,20 @@ def test_the_masked_lm_baseline_passes():
         (Sharing(embeddings="words"), "discriminator.electra.embeddings.word_embeddings"),
     ],
 )
-def test_a_broken_tie_is_found(sharing, table):
+def test_a_broken_tie_is_found(sharing, name):
     model = model_of(tiny_recipe("electra", sharing))
-    module = model.get_submodule(table)
+    module = model.get_submodule(name)
     module.weight = nn.Parameter(module.weight.detach().clone())
-    with pytest.raises(UserError, match="do not share what they should"):
+    with pytest.raises(UserError, match="do not share the weights they should"):
         check(model, sharing)
 
 
-def test_a_disentangled_table_that_starts_from_a_copy_is_found():
+def test_a_disentangled_embedding_that_starts_from_a_copy_is_found():
     sharing = Sharing(embeddings="gdes")
     model = model_of(tiny_recipe("deberta-v2", sharing))
-    table = model.discriminator.get_input_embeddings()
-    table._base = (nn.Embedding.from_pretrained(table._base[0].weight.detach().clone()),)
-    with pytest.raises(UserError, match="do not share what they should"):
+    embedding = model.discriminator.get_input_embeddings()
+    embedding._base = (nn.Embedding.from_pretrained(embedding._base[0].weight.detach().clone()),)
+    with pytest.raises(UserError, match="do not share the weights they should"):
         check(model, sharing)
 
 
@@ -84,7 +84,7 @@ def test_a_disentangled_table_that_starts_from_a_copy_is_found():
     ("fault", "what"),
     [
         (lambda groups: groups[0]["params"].append(groups[1]["params"][0]), "twice"),
-        (lambda groups: groups[0]["params"].pop(), "never move"),
+        (lambda groups: groups[0]["params"].pop(), "never update"),
         (lambda groups: groups[0]["params"].append(nn.Parameter(torch.ones(2))), "not the model's"),
     ],
 )
@@ -123,8 +123,8 @@ def test_a_real_token_left_out_of_the_loss_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e30])
-def test_a_weight_that_is_no_number_is_found_where_no_loss_shows_it(value):
-    """In the embedding of a token that the few of the check do not have."""
+def test_a_non_finite_weight_is_found_even_if_no_loss_shows_it(value):
+    """It is in the embedding of a token that the small batch of the check does not have."""
     model = model_of(tiny_recipe("electra", Sharing(embeddings="none")))
     with torch.no_grad():
         model.discriminator.get_input_embeddings().weight[VOCABULARY.size - 1, 0] = value

@@ -1,4 +1,4 @@
-"""What a run remembers is put back exactly, and shared parameters stay shared."""
+"""The state of a run is restored exactly, and tied parameters stay tied."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from electrify.training.optim import build_optimizer
 from electrify.training.state import load_model, load_optimizer, model_tensors, optimizer_tensors
 
 
-def begun(kind: str, seed_shift: float = 0.0, sharing: Sharing | None = None):
+def started(kind: str, seed_shift: float = 0.0, sharing: Sharing | None = None):
     pair = build_pair(tiny_recipe("electra", sharing), VOCABULARY)
     model = ReplacedTokenDetection(pair.generator, pair.discriminator, Weights())
     with torch.no_grad():
@@ -22,7 +22,7 @@ def begun(kind: str, seed_shift: float = 0.0, sharing: Sharing | None = None):
     return model, build_optimizer(model, Optimizer(kind=kind, lr=1e-3))
 
 
-def some_steps(model, optimizer, count: int) -> list[float]:
+def losses_of_steps(model, optimizer, count: int) -> list[float]:
     inputs = tiny_inputs()
     losses = []
     for _ in range(count):
@@ -33,17 +33,17 @@ def some_steps(model, optimizer, count: int) -> list[float]:
 
 @pytest.mark.parametrize("kind", ["electra-adam", "adamw", "lamb", "muon"])
 @pytest.mark.parametrize("embeddings", ["tied", "gdes"])
-def test_training_goes_on_bit_for_bit(kind, embeddings):
+def test_training_resumes_bit_for_bit(kind, embeddings):
     sharing = Sharing(embeddings=embeddings)
-    model, optimizer = begun(kind, sharing=sharing)
-    some_steps(model, optimizer, 3)
+    model, optimizer = started(kind, sharing=sharing)
+    losses_of_steps(model, optimizer, 3)
     weights = {n: t.clone() for n, t in model_tensors(model).items()}
     moments = {n: t.clone() for n, t in optimizer_tensors(model, optimizer).items()}
-    expected = some_steps(model, optimizer, 3)
-    other, other_optimizer = begun(kind, seed_shift=0.1, sharing=sharing)
+    expected = losses_of_steps(model, optimizer, 3)
+    other, other_optimizer = started(kind, seed_shift=0.1, sharing=sharing)
     load_model(other, weights, "here")
     load_optimizer(other, other_optimizer, moments, "here")
-    assert some_steps(other, other_optimizer, 3) == expected
+    assert losses_of_steps(other, other_optimizer, 3) == expected
     for name, tensor in model_tensors(model).items():
         assert torch.equal(tensor, model_tensors(other)[name]), name
     words = other.discriminator.get_input_embeddings()
@@ -52,7 +52,7 @@ def test_training_goes_on_bit_for_bit(kind, embeddings):
 
 
 def test_a_shared_parameter_is_stored_once():
-    model, _ = begun("adamw")
+    model, _ = started("adamw")
     names = [name for name in model_tensors(model) if "word_embeddings.weight" in name]
     assert len(names) == 1
     total = sum(
@@ -62,13 +62,13 @@ def test_a_shared_parameter_is_stored_once():
 
 
 def test_the_state_of_another_model_is_refused():
-    model, optimizer = begun("adamw")
+    model, optimizer = started("adamw")
     weights = model_tensors(model)
     name = next(iter(weights))
     without = {n: t for n, t in weights.items() if n != name}
     cut = {**weights, name: weights[name][:-1]}
     for wrong in (without, {**weights, "surplus": torch.ones(1)}, cut):
-        with pytest.raises(DamagedError, match="not a state of this model"):
+        with pytest.raises(DamagedError, match="does not match this model"):
             load_model(model, wrong, "there")
     with pytest.raises(DamagedError):
         load_optimizer(model, optimizer, {"nobody|exp_avg": torch.ones(1)}, "there")

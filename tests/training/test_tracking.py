@@ -14,17 +14,17 @@ from electrify.training import tracking
 from electrify.training.tracking import tracker
 
 
-def tell(name, run, step, steps):
+def log_steps(name, run, step, steps):
     with tracker(name, run, step, warn=pytest.fail) as track:
         for number in steps:
             track(number, "train", {"loss": loss_at(number), "norm": math.nan, "note": "x"})
             track(number, "validation", {"loss": loss_at(number) + 1})
 
 
-def test_tensorboard_goes_on_from_the_step_resumed(tmp_path):
+def test_tensorboard_resumes_from_the_step_of_the_run(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    tell("tensorboard", tmp_path, 0, [1, 2, 3, 4])
-    tell("tensorboard", tmp_path, 2, [3, 4, 5])
+    log_steps("tensorboard", tmp_path, 0, [1, 2, 3, 4])
+    log_steps("tensorboard", tmp_path, 2, [3, 4, 5])
     seen = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
     seen.Reload()
     assert sorted(seen.Tags()["scalars"]) == ["train/loss", "validation/loss"]
@@ -48,7 +48,7 @@ for row in SQLiteStorage.get_logs("electrify", tracker_id(run)):
 """
 
 
-def test_trackio_goes_on_in_the_same_run_on_this_machine(tmp_path):
+def test_trackio_resumes_the_same_run_on_this_machine(tmp_path):
     pytest.importorskip("trackio")
     done = subprocess.run(
         [sys.executable, "-c", TRACKIO, str(tmp_path / "run")],
@@ -57,24 +57,24 @@ def test_trackio_goes_on_in_the_same_run_on_this_machine(tmp_path):
         text=True,
         timeout=120,
     )
-    # standard output is the command's own: what trackio says goes to the other
+    # stdout is for the command itself: what trackio prints goes to stderr
     lines = [line for line in done.stdout.splitlines() if not line.startswith("* Run finished")]
     assert lines == ["1 0.5", "2 1.0"], done.stderr
     assert (tmp_path / "trackio/electrify.db").exists()
 
 
-@pytest.mark.slow  # W&B starts a process of its own
-def test_wandb_goes_on_under_the_same_id_offline(tmp_path, monkeypatch):
+@pytest.mark.slow  # W&B starts a separate process
+def test_wandb_resumes_under_the_same_id_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    tell("wandb", tmp_path, 0, [1, 2])
-    tell("wandb", tmp_path, 2, [3])
+    log_steps("wandb", tmp_path, 0, [1, 2])
+    log_steps("wandb", tmp_path, 2, [3])
     name = tracking.tracker_id(tmp_path)
     files = list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
     assert {path.name for path in files} == {f"run-{name}.wandb"}
 
 
-def test_a_tracker_knows_a_run_wherever_it_moves(tmp_path):
+def test_a_run_keeps_its_tracker_id_when_it_is_moved(tmp_path):
     for folder in ("a/run", "b/run"):
         (tmp_path / folder).mkdir(parents=True)
     first, other = (tracking.tracker_id(tmp_path / folder) for folder in ("a/run", "b/run"))
@@ -99,13 +99,13 @@ def test_an_unknown_tracker_is_refused(tmp_path):
         tracker("clearml", tmp_path, 0, warn=pytest.fail)
 
 
-def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(tmp_path, monkeypatch):
-    on_progress, warnings = [], []
+def test_a_tracker_that_fails_is_no_longer_used_and_the_run_continues(tmp_path, monkeypatch):
+    tracked, warnings = [], []
 
     @contextmanager
     def failing(run, step):
         def track(step, split, values):
-            on_progress.append(step)
+            tracked.append(step)
             if step == 2:
                 raise OSError("disk full")
 
@@ -115,6 +115,6 @@ def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(tmp_path, monkeypa
     with tracker("failing", tmp_path, 0, warnings.append) as track:
         for step in (1, 2, 3):
             track(step, "train", {"loss": 1.0})
-    assert on_progress == [1, 2]
+    assert tracked == [1, 2]
     assert len(warnings) == 1
     assert "disk full" in warnings[0]

@@ -1,4 +1,4 @@
-"""One update: micro-batches that add up, one joint norm, one rate for all groups."""
+"""One update: micro-batches add up, one joint norm is clipped, every group gets its rate."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from electrify.training.optim import ElectraAdam, parameter_groups
 
 
 def uneven() -> Batch:
-    """Eight rows of different length and with different numbers of slots."""
+    """Return eight rows of different lengths and with different numbers of slots."""
     inputs = tiny_inputs(rows=8, padding=9)
     weights = inputs.weights_BN.clone()
     weights[3, 1:] = 0
@@ -36,36 +36,36 @@ def copies(model: torch.nn.Module) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_micro_batches_add_up_to_the_batch(size):
-    """The same loss, norm, weights and metrics as of eight rows at once."""
+    """They give the same loss, norm, weights and metrics as eight rows at once."""
     inputs = uneven()
     found = []
     for rows in (8, size):
         model, adam = started()
         done = update(model, adam, split(inputs, rows), inputs.totals(), 1e-3, 1.0)
         found.append((done, copies(model)))
-    (whole, weights_a), (parts, weights_b) = found
-    assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
-    assert parts.norm == pytest.approx(whole.norm, rel=1e-6)
-    torch.testing.assert_close(weights_a, weights_b, rtol=0, atol=1e-6)
-    assert model.metrics(parts.sums) == pytest.approx(model.metrics(whole.sums), rel=1e-6)
+    (full, full_weights), (split_up, split_weights) = found
+    assert split_up.loss == pytest.approx(full.loss, rel=1e-6)
+    assert split_up.norm == pytest.approx(full.norm, rel=1e-6)
+    torch.testing.assert_close(full_weights, split_weights, rtol=0, atol=1e-6)
+    assert model.metrics(split_up.sums) == pytest.approx(model.metrics(full.sums), rel=1e-6)
 
 
 def test_the_mean_of_micro_batches_own_means_is_another_loss():
-    """What the totals are there for: rows differ in how many slots and tokens they have."""
+    """This is why totals are needed: rows have different numbers of slots and tokens."""
     inputs = uneven()
     model, _ = started()
     with torch.no_grad():
-        whole = model(inputs, inputs.totals())[0].item()
+        loss = model(inputs, inputs.totals())[0].item()
         means = [model(part, part.totals())[0].item() for part in split(inputs, 2)]
-    assert abs(sum(means) / len(means) / whole - 1) > 2e-5, "well past the 1e-6 above"
+    assert abs(sum(means) / len(means) / loss - 1) > 2e-5, "well above the tolerance of 1e-6"
 
 
 def test_both_networks_are_clipped_by_one_factor():
     inputs = uneven()
     gradients = []
-    for most in (0.0, 1.0):
+    for max_norm in (0.0, 1.0):
         model, adam = started()
-        done = update(model, adam, [inputs], inputs.totals(), 1e-3, most)
+        done = update(model, adam, [inputs], inputs.totals(), 1e-3, max_norm)
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert done.norm > 2, "or nothing would be clipped"
     assert torch.nn.utils.get_total_norm(gradients[0]).item() == pytest.approx(done.norm, rel=1e-6)
@@ -75,7 +75,7 @@ def test_both_networks_are_clipped_by_one_factor():
 
 
 def test_at_rate_zero_the_weights_stay_and_the_moments_move():
-    """The first update of the official schedule; gradients do not pile up to the second."""
+    """This is the first update of the official schedule; its gradients do not add to the second."""
     inputs = uneven()
     model, adam = started()
     before = copies(model)
@@ -86,7 +86,7 @@ def test_at_rate_zero_the_weights_stay_and_the_moments_move():
     assert (second.loss, second.norm) == (first.loss, first.norm)
 
 
-def test_every_group_gets_its_share_of_the_rate():
+def test_every_group_gets_its_scaled_learning_rate():
     inputs = uneven()
     model, _ = started()
     groups = parameter_groups(model, 1.0, 0.01, lambda name: 0.5 if "encoder" in name else 1.0)

@@ -1,4 +1,4 @@
-"""Uploads arrive whole, never stop training, and what is not uploaded is always known."""
+"""Uploads arrive complete, never stop training, and what was not uploaded is always reported."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ SOON = 30.0  # seconds; a test that passes never waits so long
 
 
 def commit(run: Path, step: int, content: str = "weights") -> Path:
-    """A checkpoint as training commits it, only smaller."""
+    """Write a small checkpoint as training does."""
     folder = run / "checkpoints" / f"step-{step:08d}"
     folder.mkdir(parents=True)
     files = [
@@ -39,7 +39,7 @@ def commit(run: Path, step: int, content: str = "weights") -> Path:
 
 
 class Faulty(MemoryFileSystem):
-    """A place in memory whose `put_file` does what a test says."""
+    """A file system in memory whose `put_file` fails as a test asks it to."""
 
     protocol = "faulty"
     store: dict[str, Any] = {}  # noqa: RUF012 - as in the class above: one store for all
@@ -58,7 +58,7 @@ class Faulty(MemoryFileSystem):
 
 
 @pytest.fixture
-def place():
+def remote():
     register_implementation("faulty", Faulty, clobber=True)
     Faulty.store.clear()
     Faulty.calls.clear()
@@ -68,29 +68,29 @@ def place():
 
 
 @pytest.fixture
-def said():
+def messages():
     return []
 
 
 @pytest.fixture
 def gate():
-    """Shut while a test looks; always opened at its end, so that no thread is left behind."""
+    """Return an event that is always set at the end of a test, so that no thread keeps waiting."""
     event = threading.Event()
     yield event
     event.set()
 
 
-def names_at(place: MemoryFileSystem, folder: str) -> list[str]:
-    return sorted(Path(name).name for name in place.ls(folder, detail=False))
+def names_at(remote: MemoryFileSystem, folder: str) -> list[str]:
+    return sorted(Path(name).name for name in remote.ls(folder, detail=False))
 
 
-def test_a_checkpoint_arrives_whole_and_nothing_stays_behind(tmp_path):
-    run, there = tmp_path / "run", tmp_path / "there"
-    uploads = Uploads(f"file://{there}")
+def test_a_checkpoint_arrives_complete_and_no_copy_stays_behind(tmp_path):
+    run, target = tmp_path / "run", tmp_path / "target"
+    uploads = Uploads(f"file://{target}")
     uploads.resume(run)
     uploads.committed(commit(run, 1000))
     assert uploads.close(SOON) == []
-    assert faults(there / "step-00001000") == []
+    assert faults(target / "step-00001000") == []
     assert [path.name for path in (run / "uploads").iterdir()] == ["state.json"]
 
 
@@ -103,7 +103,7 @@ def test_memory(tmp_path):
     memory.rm("/test-upload", recursive=True)
 
 
-def test_the_manifest_is_last(tmp_path, place):
+def test_the_manifest_is_last(tmp_path, remote):
     uploads = Uploads("faulty://runs")
     uploads.committed(commit(tmp_path, 1))
     assert uploads.close(SOON) == []
@@ -136,53 +136,54 @@ def test_copies_where_there_are_no_hard_links(tmp_path, monkeypatch):
         raise PermissionError("no links here")
 
     monkeypatch.setattr(upload.os, "link", refuse)
-    uploads = Uploads(f"file://{tmp_path}/there")
+    uploads = Uploads(f"file://{tmp_path}/target")
     uploads.committed(commit(tmp_path, 1))
     assert uploads.close(SOON) == []
-    assert faults(tmp_path / "there/step-00000001") == []
+    assert faults(tmp_path / "target/step-00000001") == []
 
 
-def test_the_queue_is_bounded_and_names_what_it_drops(tmp_path, gate, said):
-    begun = threading.Event()
+def test_the_queue_is_bounded_and_names_what_it_drops(tmp_path, gate, messages):
+    started = threading.Event()
 
     def stuck(folder: Path) -> None:
-        begun.set()
+        started.set()
         gate.wait(SOON)
 
-    uploads = Uploads(stuck, said.append, queue=2)
+    uploads = Uploads(stuck, messages.append, queue=2)
     uploads.committed(commit(tmp_path, 1))
-    assert begun.wait(SOON)
+    assert started.wait(SOON)
     for step in range(2, 8):
         uploads.committed(commit(tmp_path, step))  # would hang here if it waited for an upload
     assert uploads.pending() == ["step-00000001", "step-00000006", "step-00000007"]
     assert len(list((tmp_path / "uploads").glob("step-*"))) == 3
     gate.set()
-    left = uploads.close(SOON)
-    assert [line.split(":")[0] for line in left] == [f"step-{n:08d}" for n in (2, 3, 4, 5)]
-    assert len(said) == 4
-    assert "step-00000002" in said[0]
+    missing = uploads.close(SOON)
+    assert [line.split(":")[0] for line in missing] == [f"step-{n:08d}" for n in (2, 3, 4, 5)]
+    assert len(messages) == 4
+    assert "step-00000002" in messages[0]
 
 
-def test_a_place_that_is_down_is_tried_five_times_with_growing_waits(tmp_path, place, said):
+def test_a_server_that_is_down_is_tried_five_times_with_growing_waits(tmp_path, remote, messages):
     def down(*_: Any) -> None:
         raise ConnectionError("cannot reach https://ann:geheim@host/x?token=geheim")
 
     Faulty.trouble, waits = down, []
-    uploads = Uploads("faulty://ann:geheim@host/runs?key=geheim", said.append, sleep=waits.append)
+    url = "faulty://ann:geheim@host/runs?key=geheim"
+    uploads = Uploads(url, messages.append, sleep=waits.append)
     uploads.committed(commit(tmp_path, 1))
-    left = uploads.close(SOON)
+    missing = uploads.close(SOON)
     assert len(Faulty.calls) == 5
     assert len(waits) == 4
     for number, seconds in enumerate(waits):
         assert 2.5 * 2**number <= seconds <= 7.5 * 2**number
-    assert len(left) == 1
-    assert "step-00000001" in left[0]
-    assert "cannot reach" in left[0]
-    assert "geheim" not in " ".join([*left, *said])
+    assert len(missing) == 1
+    assert "step-00000001" in missing[0]
+    assert "cannot reach" in missing[0]
+    assert "geheim" not in " ".join([*missing, *messages])
     assert (tmp_path / "uploads/step-00000001").is_dir()  # for the next start
 
 
-def test_a_few_errors_of_the_server_do_no_harm(tmp_path, place, said):
+def test_a_few_errors_of_the_server_do_no_harm(tmp_path, remote, messages):
     failures = iter(["500", "503"])
 
     def sometimes(*_: Any) -> None:
@@ -190,14 +191,14 @@ def test_a_few_errors_of_the_server_do_no_harm(tmp_path, place, said):
             raise OSError(f"{code} Internal Server Error")
 
     Faulty.trouble = sometimes
-    uploads = Uploads("faulty://runs", said.append, sleep=lambda seconds: None)
+    uploads = Uploads("faulty://runs", messages.append, sleep=lambda seconds: None)
     uploads.committed(commit(tmp_path, 1))
     assert uploads.close(SOON) == []
-    assert len(said) == 2
-    assert names_at(place, "/runs/step-00000001")[0] == "manifest.json"
+    assert len(messages) == 2
+    assert names_at(remote, "/runs/step-00000001")[0] == "manifest.json"
 
 
-def test_a_partial_write_is_noticed_and_sent_again(tmp_path, place, said):
+def test_a_partial_write_is_noticed_and_sent_again(tmp_path, remote, messages):
     half = iter([True])
 
     def partial(self: Faulty, lpath: str, rpath: str) -> bool:
@@ -208,43 +209,43 @@ def test_a_partial_write_is_noticed_and_sent_again(tmp_path, place, said):
         return True
 
     Faulty.trouble = partial
-    uploads = Uploads("faulty://runs", said.append, sleep=lambda seconds: None)
+    uploads = Uploads("faulty://runs", messages.append, sleep=lambda seconds: None)
     uploads.committed(commit(tmp_path, 1))
     assert uploads.close(SOON) == []
-    assert "model.safetensors: 4 bytes arrived of 9" in said[0]
-    assert place.cat("/runs/step-00000001/model.safetensors") == b"weights 1"
+    assert "model.safetensors: 4 of 9 bytes arrived" in messages[0]
+    assert remote.cat("/runs/step-00000001/model.safetensors") == b"weights 1"
 
 
-def test_what_stays_partial_never_gets_a_manifest(tmp_path, place, said):
+def test_what_stays_partial_never_gets_a_manifest(tmp_path, remote, messages):
     def partial(self: Faulty, lpath: str, rpath: str) -> bool:
         self.pipe_file(rpath, b"")
         return True
 
     Faulty.trouble = partial
-    uploads = Uploads("faulty://runs", said.append, sleep=lambda seconds: None)
+    uploads = Uploads("faulty://runs", messages.append, sleep=lambda seconds: None)
     uploads.committed(commit(tmp_path, 1))
-    assert "0 bytes arrived" in uploads.close(SOON)[0]
-    assert names_at(place, "/runs/step-00000001") == ["model.safetensors"]
+    assert "0 of 9 bytes arrived" in uploads.close(SOON)[0]
+    assert names_at(remote, "/runs/step-00000001") == ["model.safetensors"]
 
 
-def test_a_slow_place_does_not_hold_up_the_end(tmp_path, place, gate):
-    begun = threading.Event()
+def test_a_slow_server_does_not_delay_the_end(tmp_path, remote, gate):
+    started = threading.Event()
 
     def slow(*_: Any) -> None:
-        begun.set()
+        started.set()
         gate.wait(SOON)
 
     Faulty.trouble = slow
     uploads = Uploads("faulty://runs")
     uploads.committed(commit(tmp_path, 1))
-    assert begun.wait(SOON)
+    assert started.wait(SOON)
     uploads.committed(commit(tmp_path, 2))
     first, second = uploads.close(0.0)
     assert first.startswith("step-00000001: uploading")
     assert second.startswith("step-00000002: waiting")
 
 
-def test_a_function_is_tried_again_and_given_the_folder(tmp_path, said):
+def test_a_function_is_retried_and_gets_the_folder(tmp_path, messages):
     calls = []
 
     def take(folder: Path) -> None:
@@ -253,13 +254,13 @@ def test_a_function_is_tried_again_and_given_the_folder(tmp_path, said):
         if len(calls) < 3:
             raise RuntimeError("not yet")
 
-    uploads = Uploads(take, said.append, sleep=lambda seconds: None)
+    uploads = Uploads(take, messages.append, sleep=lambda seconds: None)
     uploads.committed(commit(tmp_path, 7))
     assert uploads.close(SOON) == []
     assert calls == ["step-00000007"] * 3
 
 
-def test_the_same_checkpoint_goes_once_and_a_changed_one_replaces_it(tmp_path, place):
+def test_the_same_checkpoint_is_uploaded_once_and_a_changed_one_replaces_it(tmp_path, remote):
     folder = commit(tmp_path, 1)
     uploads = Uploads("faulty://runs")
     uploads.committed(folder)
@@ -273,29 +274,29 @@ def test_the_same_checkpoint_goes_once_and_a_changed_one_replaces_it(tmp_path, p
     assert len(Faulty.calls) == 3
 
     shutil.rmtree(folder)
-    manifest_there = []
-    Faulty.trouble = lambda self, lpath, rpath: manifest_there.append(
+    manifest_exists = []
+    Faulty.trouble = lambda self, lpath, rpath: manifest_exists.append(
         self.exists("/runs/step-00000001/manifest.json")
     )
     changed = Uploads("faulty://runs")
     changed.committed(commit(tmp_path, 1, "other weights"))
     assert changed.close(SOON) == []
-    assert place.cat("/runs/step-00000001/model.safetensors") == b"other weights 1"
-    assert manifest_there == [False, False, False]  # never half new under the old manifest
+    assert remote.cat("/runs/step-00000001/model.safetensors") == b"other weights 1"
+    assert manifest_exists == [False, False, False]  # new files are never under the old manifest
 
 
-def test_a_checkpoint_changed_on_its_way_is_uploaded_anew(tmp_path, gate):
-    begun, seen = threading.Event(), []
+def test_a_checkpoint_changed_during_its_upload_is_uploaded_again(tmp_path, gate):
+    started, seen = threading.Event(), []
 
     def take(folder: Path) -> None:
         seen.append((folder / "model.safetensors").read_text())
-        begun.set()
+        started.set()
         gate.wait(SOON)
 
     folder = commit(tmp_path, 1)
     uploads = Uploads(take)
     uploads.committed(folder)
-    assert begun.wait(SOON)
+    assert started.wait(SOON)
     shutil.rmtree(folder)
     uploads.committed(commit(tmp_path, 1, "other weights"))
     gate.set()
@@ -303,67 +304,67 @@ def test_a_checkpoint_changed_on_its_way_is_uploaded_anew(tmp_path, gate):
     assert seen == ["weights 1", "other weights 1"]
 
 
-def test_trouble_with_a_checkpoint_is_said_and_not_raised(tmp_path, said):
+def test_a_damaged_checkpoint_is_reported_and_raises_no_error(tmp_path, messages):
     seen = []
-    uploads = Uploads(seen.append, said.append)
-    uploads.committed(tmp_path / "checkpoints/step-00000001")  # gone
+    uploads = Uploads(seen.append, messages.append)
+    uploads.committed(tmp_path / "checkpoints/step-00000001")  # does not exist
     damaged = commit(tmp_path, 2)
     (damaged / "model.safetensors").write_text("weights 3")
     uploads.committed(damaged)
     first, second = uploads.close(SOON)
     assert "step-00000001: FileNotFoundError" in first
-    assert "step-00000002: damaged here: model.safetensors: SHA-256" in second
+    assert "step-00000002: the local copy is damaged: model.safetensors: SHA-256" in second
     assert seen == []
 
 
-def test_the_next_start_takes_up_what_failed_and_what_was_lost(tmp_path, place, said):
+def test_the_next_start_retries_what_failed_and_what_was_given_up(tmp_path, remote, messages):
     def down(*_: Any) -> None:
         raise OSError("down")
 
     Faulty.trouble = down
-    uploads = Uploads("faulty://runs", said.append, queue=1, sleep=lambda seconds: None)
+    uploads = Uploads("faulty://runs", messages.append, queue=1, sleep=lambda seconds: None)
     for step in (1, 2, 3):
         uploads.committed(commit(tmp_path, step))
         while uploads.pending():
             time.sleep(0.01)
     shutil.rmtree(tmp_path / "checkpoints/step-00000001")
-    left = uploads.close(SOON)
-    assert [line.split(":")[0] for line in left] == [f"step-{n:08d}" for n in (1, 2, 3)]
+    missing = uploads.close(SOON)
+    assert [line.split(":")[0] for line in missing] == [f"step-{n:08d}" for n in (1, 2, 3)]
 
     Faulty.trouble = None
-    again = Uploads("faulty://runs", said.append)
+    again = Uploads("faulty://runs", messages.append)
     again.resume(tmp_path)
-    # the first is in no folder any more, and stays on the list
+    # the first one exists in no folder any more, but is still reported
     assert [line.split(":")[0] for line in again.close(SOON)] == ["step-00000001"]
-    assert place.glob("/runs/*/manifest.json") == [
+    assert remote.glob("/runs/*/manifest.json") == [
         "/runs/step-00000002/manifest.json",
         "/runs/step-00000003/manifest.json",
     ]
     assert list((tmp_path / "uploads").glob("step-*")) == []
 
 
-def test_another_place_gets_the_newest_again(tmp_path):
-    for place in ("one", "two"):
-        uploads = Uploads(f"file://{tmp_path}/{place}")
-        if place == "one":
+def test_another_target_gets_the_newest_again(tmp_path):
+    for target in ("one", "two"):
+        uploads = Uploads(f"file://{tmp_path}/{target}")
+        if target == "one":
             uploads.committed(commit(tmp_path, 1))
         else:
             uploads.resume(tmp_path)
         assert uploads.close(SOON) == []
-        assert faults(tmp_path / place / "step-00000001") == []
+        assert faults(tmp_path / target / "step-00000001") == []
 
 
 def test_a_kill_between_commit_and_staging_loses_nothing(tmp_path):
     commit(tmp_path, 1)
-    half = tmp_path / "uploads/.staging-step-00000001"
-    half.mkdir(parents=True)
+    half_staged = tmp_path / "uploads/.staging-step-00000001"
+    half_staged.mkdir(parents=True)
     half_removed = tmp_path / "uploads/step-00000009"
     half_removed.mkdir()
     (half_removed / "state.json").touch()
-    uploads = Uploads(f"file://{tmp_path}/there")
+    uploads = Uploads(f"file://{tmp_path}/target")
     uploads.resume(tmp_path)
     assert uploads.close(SOON) == []
-    assert faults(tmp_path / "there/step-00000001") == []
+    assert faults(tmp_path / "target/step-00000001") == []
     assert [path.name for path in (tmp_path / "uploads").iterdir()] == ["state.json"]
 
 
@@ -372,16 +373,16 @@ import sys, threading
 from pathlib import Path
 from electrify.training.upload import Uploads
 
-begun = threading.Event()
+started = threading.Event()
 
 def stuck(folder):
-    begun.set()
+    started.set()
     threading.Event().wait()
 
 uploads = Uploads(stuck)
 for folder in sorted(Path(sys.argv[1]).glob("checkpoints/*")):
     uploads.committed(folder)
-begun.wait()
+started.wait()
 print("ready", flush=True)
 threading.Event().wait()
 """
@@ -398,32 +399,32 @@ def test_a_killed_process_leaves_its_uploads_to_the_next(tmp_path):
     assert ready == "ready\n"
     for folder in folders:  # pruned before the next start
         shutil.rmtree(folder)
-    uploads = Uploads(f"file://{tmp_path}/there")
+    uploads = Uploads(f"file://{tmp_path}/target")
     uploads.resume(tmp_path)
     assert uploads.close(SOON) == []
     for folder in folders:
-        assert faults(tmp_path / "there" / folder.name) == []
+        assert faults(tmp_path / "target" / folder.name) == []
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("s3://bucket/runs", "pip install s3fs"),
         ("gs://bucket/runs", "pip install gcsfs"),
         ("nowhere://ann:geheim@host/runs", "Protocol not known"),
-        ("s3:/bucket", "takes a URL"),
+        ("s3:/bucket", "must be a URL"),
     ],
 )
-def test_the_url_is_checked_at_the_door(url, said, monkeypatch):
+def test_the_url_is_checked_at_the_start(url, message, monkeypatch):
     for protocol, package in (("s3", "s3fs"), ("gs", "gcsfs")):  # as if neither were installed
         monkeypatch.setitem(sys.modules, package, None)
         monkeypatch.delitem(_registry, protocol, raising=False)
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         Uploads(url)
     assert "geheim" not in str(caught.value)
 
 
-def test_the_hub_is_a_place():
+def test_the_hub_is_a_target():
     system, path = upload.open_remote("hf://ann/encoder/runs/one/")
     assert type(system).__name__ == "HfFileSystem"
     assert path == "ann/encoder/runs/one"
@@ -444,11 +445,11 @@ def test_mask(text, masked):
     assert mask(text) == masked
 
 
-def test_the_state_on_disk_says_what_went_where(tmp_path):
-    uploads = Uploads(f"file://{tmp_path}/there")
+def test_the_state_on_disk_says_what_was_uploaded_where(tmp_path):
+    uploads = Uploads(f"file://{tmp_path}/target")
     uploads.committed(commit(tmp_path, 1))
     uploads.close(SOON)
     state = json.loads((tmp_path / "uploads/state.json").read_text())
-    assert state["target"] == f"file://{tmp_path}/there"
+    assert state["target"] == f"file://{tmp_path}/target"
     assert list(state["uploaded"]) == ["step-00000001"]
     assert state["not_uploaded"] == {}

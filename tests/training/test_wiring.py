@@ -1,8 +1,8 @@
-"""Every field of a recipe reaches the part of `pretrain` where it acts.
+"""Every field of a recipe reaches the code of `pretrain` that uses it.
 
-The formulas are tested elsewhere; here it is the way from the recipe into the run. A run of three
-steps, in which no field that counts has its default, is repeated by a plain loop (`Plain`) that is
-given every value by name. Then one field changes at a time, and exactly what it should change does.
+The formulas are tested elsewhere; these tests cover the way from the recipe to the run. A run of
+three steps, in which no relevant field has its default, is repeated by a plain loop (`Plain`) that
+gets every value by name. Then one field changes at a time, and must change exactly what it should.
 """
 
 import gc
@@ -55,7 +55,7 @@ SIZES = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
-# No default where a default could hide that a value was dropped.
+# No default values where a default could hide that a value is not passed on.
 BASE = Recipe(
     Discriminator(config=SIZES),
     Generator(width=0.5),
@@ -90,7 +90,7 @@ NEW_START = {START, *LEARNED}
 NEW_SHAPES = {SHAPES, *NEW_START}
 EXPORTED = "the exported base run"
 
-# Field: another value, and all that it changes.
+# For each field: another value, and everything that it changes.
 CHANGES: dict[str, tuple[Any, set[str]]] = {
     "discriminator.architecture": ("convbert", NEW_SHAPES),
     "discriminator.config": ({**SIZES, "intermediate_size": 48}, NEW_SHAPES),
@@ -123,7 +123,7 @@ CHANGES: dict[str, tuple[Any, set[str]]] = {
     "optimizer.warmup": (3, LEARNED),
     "run.steps": (2, {*LEARNED, SAVED}),
     "run.batch_size": (4, LEARNED),
-    "run.length": (16, set()),  # the shards have another: refused
+    "run.length": (16, set()),  # refused, because the shards have another length
     "run.seed": (4, NEW_START),
     "run.init": ("huggingface", NEW_START),
     "run.output_bias": ("frequencies", NEW_START),
@@ -135,7 +135,7 @@ CHANGES: dict[str, tuple[Any, set[str]]] = {
     "run.keep_last": (1, {SAVED}),
     "run.keep_percent": ((33.0,), {SAVED}),
 }
-# What another value needs besides.
+# Other fields that a changed value requires.
 BESIDES = {
     "objective.kind": {
         "generator.width": 1.0,
@@ -151,7 +151,7 @@ BESIDES = {
 
 
 class Trained(NamedTuple):
-    """What a run leaves."""
+    """The results of a run."""
 
     folder: Path
     weights: dict[int, dict[str, Tensor]]
@@ -159,7 +159,7 @@ class Trained(NamedTuple):
     lines: dict[str, list[dict[str, float]]]
     """By split."""
     saved: list[tuple[int, bool]]
-    """Steps with a checkpoint, and whether it is kept for good."""
+    """Steps with a checkpoint, and whether it is never pruned."""
 
     @property
     def end(self) -> dict[str, Tensor]:
@@ -167,8 +167,8 @@ class Trained(NamedTuple):
 
 
 def train(recipe: Recipe, shards: Path, out: Path, **options: Any) -> Trained:
-    """Run the command itself."""
-    AcceleratorState._reset_state(reset_partial_state=True)  # has one precision a process
+    """Run the command."""
+    AcceleratorState._reset_state(reset_partial_state=True)  # it has one precision per process
     settings = Pretrain(
         recipe=recipe, data=shards, out=out, save_minutes=0, device="cpu", **options
     )
@@ -194,8 +194,8 @@ def changed(recipe: Recipe, values: dict[str, Any]) -> Recipe:
 
 
 def gap(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
-    """The largest difference of two sets of weights; infinite if they are not of one shape."""
-    shapes = [{name: tensor.shape for name, tensor in some.items()} for some in (ours, theirs)]
+    """Return the largest difference of two sets of weights; infinite if their shapes differ."""
+    shapes = [{name: tensor.shape for name, tensor in ts.items()} for ts in (ours, theirs)]
     if shapes[0] != shapes[1]:
         return float("inf")
     return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
@@ -219,7 +219,7 @@ SAME, SEEN = 2e-6, 2e-5  # of weights that move by about 1e-2
 
 @pytest.fixture(scope="module", autouse=True)
 def quick():
-    """Spare every run the measurement of the machine, the disk, and collecting all modules."""
+    """Make runs faster: no benchmark of the machine, no fsync, less garbage collection."""
     gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("electrify.training.screen.matmul_peak", lambda *what: 1e12)
@@ -247,7 +247,7 @@ def test_every_field_has_a_row():
 
 
 def repeats(run: Trained, recipe: Recipe, shards: Path) -> None:
-    """The plain loop starts from the same weights and comes to the same weights and metrics."""
+    """Check that the plain loop has the same starting weights, final weights and metrics."""
     plain = Plain(recipe, shards)
     assert gap(run.weights[0], plain.start) == 0
     assert gap(run.end, plain.train()) < SAME
@@ -306,16 +306,16 @@ def batch_of(recipe: Recipe, shards: Path, number: int = 0) -> Batch:
 
 
 def test_special_tokens_count_in_the_number_of_slots(shards):
-    """Officially: a quarter of all real tokens, not of those that may be masked."""
+    """As in the official code: a quarter of all real tokens, not of those that may be masked."""
     batch = batch_of(changed(BASE, {"run.batch_size": 64}), shards)
     tokens_B = batch.attention_BL.sum(axis=1)
     wanted_B = np.clip(np.round(tokens_B * 0.25), 1, int(0.255 * 32))
     assert (batch.weights_BN.sum(axis=1) == wanted_B).all()
-    assert (wanted_B != np.round((tokens_B - 3) * 0.25)).any()  # it makes a difference
+    assert (wanted_B != np.round((tokens_B - 3) * 0.25)).any()  # the two rules differ here
 
 
 def test_the_seed_reaches_every_starting_weight(shards):
-    """And the two networks, if they have one shape and share nothing, start differently."""
+    """And two networks of the same shape that share nothing start with different weights."""
     tokenizer, _ = open_data(shards, BASE)
     apart = changed(BASE, {"generator.width": 1.0, "sharing.embeddings": "none"})
     ours, other = (
@@ -334,16 +334,16 @@ def test_the_seed_reaches_order_masks_samples_and_dropout(shards, tmp_path, monk
     ours, other = (batch_of(changed(BASE, {"run.seed": seed}), shards) for seed in (3, 4))
     for name in ("ids_BL", "positions_BN", "uniforms_BN"):
         assert not np.array_equal(getattr(ours, name), getattr(other, name)), name
-    # On the same rows, which positions are masked and which of them show [MASK].
-    rows_B, some = np.arange(6), np.ones((6, 32), dtype=bool)
-    masking = masking_of(BASE)
-    slots = [choose_slots(some, np.full(6, 32), masking, (seed, 0), rows_B) for seed in (3, 4)]
+    # On the same rows: which positions are masked, and which of them are replaced by [MASK].
+    rows_B, maskable_BL = np.arange(6), np.ones((6, 32), dtype=bool)
+    lengths_B, masking = np.full(6, 32), masking_of(BASE)
+    slots = [choose_slots(maskable_BL, lengths_B, masking, (seed, 0), rows_B) for seed in (3, 4)]
     assert not np.array_equal(slots[0].positions_BN, slots[1].positions_BN)
-    hidden = [
+    masked = [
         mask_tokens(np.zeros((6, 32), int), slots[0], 1, masking, (seed, 0), rows_B)
         for seed in (3, 4)
     ]
-    assert not np.array_equal(*hidden)
+    assert not np.array_equal(*masked)
     seeds: list[int] = []
     monkeypatch.setattr(training.torch, "manual_seed", seeds.append)
     train(changed(BASE, {"run.eval_every": 0}), shards, tmp_path / "run", micro_batch=4)
@@ -369,17 +369,17 @@ def test_how_a_batch_is_computed_does_not_change_the_run(options, base, shards, 
     assert run.saved == base.saved
 
 
-def test_an_export_of_before_the_encoder_says_how_to_get_it(base, exported, tmp_path, capsys):
+def test_an_old_export_without_encoder_says_how_to_get_one(base, exported, tmp_path, capsys):
     out = tmp_path / "model"
     shutil.copytree(exported, out, ignore=shutil.ignore_patterns("encoder"))
     manifest = read_json(out / "manifest.json")
     manifest["files"] = [e for e in manifest["files"] if not e["name"].startswith("encoder/")]
     write_json(out / "manifest.json", manifest)
     export_run(Export(run=base.folder, out=out))
-    said = capsys.readouterr().out
-    assert f"{out / 'discriminator'}: ElectraForPreTraining" in said
-    assert f"note: {out} has no encoder" in said
-    assert "give another --out" in said
+    output = capsys.readouterr().out
+    assert f"{out / 'discriminator'}: ElectraForPreTraining" in output
+    assert f"note: {out} has no encoder" in output
+    assert "use another --out" in output
     assert not (out / "encoder").exists()
 
 
@@ -398,9 +398,11 @@ def test_an_export_is_the_checkpoint_it_names(base, exported, tmp_path):
             }
             assert saved
             assert gap({name: weights[name] for name in saved}, saved) == 0
-            assert tokenizers.load_tokenizer(folder / role).vocab_size == weights[TABLE].shape[0]
+            assert (
+                tokenizers.load_tokenizer(folder / role).vocab_size == weights[EMBEDDINGS].shape[0]
+            )
             (line,) = [one for one in base.lines["validation"] if one["step"] == step]
             assert f"| {line['generator_loss']:.4f} |" in (folder / role / "README.md").read_text()
 
 
-TABLE = "electra.embeddings.word_embeddings.weight"
+EMBEDDINGS = "electra.embeddings.word_embeddings.weight"

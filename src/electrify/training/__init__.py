@@ -1,1 +1,1 @@
-"""Masked batches and models in, checkpoints out."""
+"""Train models on masked batches, and write checkpoints."""

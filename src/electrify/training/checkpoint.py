@@ -1,12 +1,12 @@
-"""Checkpoints that are whole or not there.
+"""Write, verify, prune and read checkpoints; a checkpoint is either complete or absent.
 
     RUN/checkpoints/step-00001000/
         model.safetensors  optimizer.safetensors  state.json
-        manifest.json          names, sizes and SHA-256 of the others: written last
-        keep                   there if the checkpoint is never pruned
+        manifest.json          names, sizes and SHA-256 of the other files; written last
+        keep                   present if the checkpoint is never pruned
 
-A checkpoint is written under a temporary name, synced, and renamed into place; the newest one that
-verifies is the one that counts. Nothing in it can run code.
+A checkpoint is written under a temporary name, synced, and renamed; a run resumes from the newest
+one that passes verification. Nothing in it can run code.
 """
 
 import re
@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,10 +35,11 @@ from electrify.storage.commit import (
 
 _NAME = re.compile(r"step-(\d{8,})")
 _STAGED = ".writing-"
+_MODEL, _OPTIMIZER, _STATE = _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 
 class Snapshot(NamedTuple):
-    """A state of a run, copied so that training can go on while it is written."""
+    """The state of a run, copied so that training can continue while it is written."""
 
     step: int
     model: dict[str, Tensor]
@@ -53,7 +55,7 @@ class Stored(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """Which checkpoints stay."""
+    """Which checkpoints pruning keeps."""
 
     keep_last: int = 2
     steps_kept: frozenset[int] = frozenset()
@@ -62,7 +64,7 @@ class Policy(NamedTuple):
 def snapshot(
     step: int, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: dict[str, Any]
 ) -> Snapshot:
-    """Copies of all tensors on the processor."""
+    """Return a snapshot whose tensors are copies in CPU memory."""
 
     def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
@@ -74,7 +76,7 @@ def snapshot(
 
 
 def stored(folder: Path) -> list[Stored]:
-    """The checkpoints under their final names, newest first; whether they are whole is not seen."""
+    """Return the checkpoints in a folder, newest first, without verifying them."""
     if not folder.is_dir():
         return []
     found = [(path, _NAME.fullmatch(path.name)) for path in folder.iterdir() if path.is_dir()]
@@ -82,7 +84,7 @@ def stored(folder: Path) -> list[Stored]:
 
 
 def faults(folder: Path, run: str = "") -> list[str]:
-    """What is wrong with a checkpoint; nothing if it is whole, and of a run if that is given."""
+    """Return what is wrong with a checkpoint; empty if it is intact and, if given, of `run`."""
     path = folder / "manifest.json"
     if not path.is_file():
         return ["manifest.json: missing"]
@@ -90,11 +92,11 @@ def faults(folder: Path, run: str = "") -> list[str]:
         manifest = checked_manifest(path)
     except DamagedError as error:
         return [f"manifest.json: {error.got}"]
-    of = manifest["identity"]
-    if folder.name != _name(of.get("step", -1)):
-        return [f"manifest.json: it is the checkpoint of step {of.get('step')}"]
-    if run and of.get("run") != run:
-        return ["manifest.json: it is the checkpoint of another run"]
+    identity = manifest["identity"]
+    if folder.name != _name(identity.get("step", -1)):
+        return [f"manifest.json: this is the checkpoint of step {identity.get('step')}"]
+    if run and identity.get("run") != run:
+        return ["manifest.json: this is the checkpoint of another run"]
     return verify(folder, manifest)
 
 
@@ -103,38 +105,38 @@ def _name(step: int) -> str:
 
 
 def newest(folder: Path, warn: Callable[[str], None], run: str = "") -> Stored | None:
-    """The newest checkpoint that is whole, and of a run if given; None if there is none at all.
+    """Return the newest intact checkpoint (of `run`, if given); None if there is no checkpoint.
 
-    If there are some and each is damaged, that is an error: a run never starts over silently.
+    Raises an error if every checkpoint is damaged: a run never silently starts from scratch.
     """
-    bad: list[str] = []
+    damaged: list[str] = []
     for checkpoint in stored(folder):
-        wrong = faults(checkpoint.folder, run)
-        if not wrong:
+        found = faults(checkpoint.folder, run)
+        if not found:
             return checkpoint
-        bad.append(f"{checkpoint.folder.name}: {'; '.join(wrong)}")
-        warn(f"checkpoint {checkpoint.folder} is damaged and is passed over ({wrong[0]})")
-    if bad:
+        damaged.append(f"{checkpoint.folder.name}: {'; '.join(found)}")
+        warn(f"checkpoint {checkpoint.folder} is damaged and will be skipped ({found[0]})")
+    if damaged:
         raise DamagedError(
             f"every checkpoint in {folder} is damaged",
-            got="\n       ".join(bad),
-            fix="restore one from a copy, or give another --out to start over",
+            got="\n       ".join(damaged),
+            fix="restore one from a backup, or use another --out to start from scratch",
         )
     return None
 
 
 def read_checkpoint(checkpoint: Stored) -> Snapshot:
-    """The contents of a checkpoint that was verified."""
+    """Read a checkpoint that has been verified."""
     return Snapshot(
         checkpoint.step,
-        load_file(checkpoint.folder / "model.safetensors"),
-        load_file(checkpoint.folder / "optimizer.safetensors"),
-        read_json(checkpoint.folder / "state.json"),
+        load_file(checkpoint.folder / _MODEL),
+        load_file(checkpoint.folder / _OPTIMIZER),
+        read_json(checkpoint.folder / _STATE),
     )
 
 
 def write(folder: Path, taken: Snapshot, keep: bool = False, run: str = "") -> Path:
-    """Commit a snapshot of a run; returns its folder."""
+    """Write a snapshot as a checkpoint of `run`; returns its folder."""
     final = folder / _name(taken.step)
     if final.exists() and not faults(final, run):
         if keep:
@@ -144,11 +146,9 @@ def write(folder: Path, taken: Snapshot, keep: bool = False, run: str = "") -> P
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
     files = [
-        committed_file(staged, "model.safetensors", _saver(taken.model)),
-        committed_file(staged, "optimizer.safetensors", _saver(taken.optimizer)),
-        committed_file(
-            staged, "state.json", lambda path: path.write_bytes(json_bytes(taken.state))
-        ),
+        committed_file(staged, _MODEL, partial(save_file, taken.model)),
+        committed_file(staged, _OPTIMIZER, partial(save_file, taken.optimizer)),
+        committed_file(staged, _STATE, lambda path: path.write_bytes(json_bytes(taken.state))),
     ]
     if keep:
         (staged / "keep").touch()
@@ -163,23 +163,19 @@ def write(folder: Path, taken: Snapshot, keep: bool = False, run: str = "") -> P
     return final
 
 
-def _saver(tensors: dict[str, Tensor]) -> Callable[[Path], None]:
-    return lambda path: save_file(tensors, path)
-
-
 def prune(folder: Path, policy: Policy) -> list[Path]:
-    """Remove checkpoints that nothing keeps; the newest that is whole always stays."""
-    all_of_them = stored(folder)
-    whole = next((c for c in all_of_them if not faults(c.folder)), None)
-    if whole is None:
+    """Remove the checkpoints that the policy does not keep; the newest intact one always stays."""
+    checkpoints = stored(folder)
+    intact = next((c for c in checkpoints if not faults(c.folder)), None)
+    if intact is None:
         return []
-    staying = {c.folder for c in all_of_them[: policy.keep_last]} | {whole.folder}
+    newest_ones = {intact, *checkpoints[: policy.keep_last]}
     removed = []
-    for checkpoint in all_of_them:
-        kept = checkpoint.step in policy.steps_kept or (checkpoint.folder / "keep").exists()
-        if checkpoint.folder in staying or kept:
+    for checkpoint in checkpoints:
+        pinned = checkpoint.step in policy.steps_kept or (checkpoint.folder / "keep").exists()
+        if checkpoint in newest_ones or pinned:
             continue
-        # The manifest goes first, so that half a removal is no checkpoint.
+        # The manifest is removed first, so that a partly removed folder is not a checkpoint.
         (checkpoint.folder / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(checkpoint.folder, ignore_errors=True)
         removed.append(checkpoint.folder)
@@ -187,21 +183,16 @@ def prune(folder: Path, policy: Policy) -> list[Path]:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove what a killed process was writing or removing."""
+    """Remove what a killed process was in the middle of writing or removing."""
     for path in folder.glob(f"{_STAGED}*"):
         shutil.rmtree(path, ignore_errors=True)
-    half = [c.folder for c in stored(folder) if not (c.folder / "manifest.json").exists()]
-    if len(half) == len(stored(folder)):
-        return  # pruning leaves at least one whole: this is damage, and somebody may mend it
-    for one in half:
-        if not _has_all(one):
-            shutil.rmtree(one, ignore_errors=True)
-
-
-def _has_all(folder: Path) -> bool:
-    """Whether only the manifest is missing: then somebody removed it, and that is damage."""
-    names = ("model.safetensors", "optimizer.safetensors", "state.json")
-    return all((folder / name).is_file() for name in names)
+    incomplete = [c.folder for c in stored(folder) if not (c.folder / "manifest.json").exists()]
+    if len(incomplete) == len(stored(folder)):
+        return  # pruning leaves at least one intact: this is damage that somebody may repair
+    for path in incomplete:
+        # A checkpoint that lacks only its manifest is damaged, not partly removed.
+        if not all((path / name).is_file() for name in _FILES):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class Writer:
@@ -218,12 +209,12 @@ class Writer:
         self.blocked = 0.0
         """Seconds that training waited for saves."""
         self.seconds = 0.0
-        """That the last write took."""
+        """Seconds that the last write took."""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._last: Future[None] | None = None
 
     def save(self, take: Callable[[], Snapshot], prune: bool = True) -> None:
-        """Take a snapshot now and write it while training goes on; `prune` older ones after it."""
+        """Take a snapshot and write it in the background; then prune older ones if asked to."""
         begin = time.monotonic()
         self.wait()
         taken = take()
@@ -239,18 +230,18 @@ class Writer:
             prune(self.folder, self.policy)
 
     def check(self) -> None:
-        """Raise what the last write failed with, if it has."""
+        """Raise the error of the last write, if it has failed."""
         if self._last is not None and self._last.done():
             self.wait()
 
     def wait(self) -> None:
-        """Until the last write is done; raises what it failed with."""
+        """Wait for the last write; raises its error if it failed."""
         if self._last is None:
             return
         last, self._last = self._last, None
         try:
             last.result()
-        except (OSError, SafetensorError) as error:  # the latter for a full disk, too
+        except (OSError, SafetensorError) as error:  # safetensors wraps the error of a full disk
             raise NotSaved(error) from error
 
     def close(self) -> None:
@@ -262,11 +253,11 @@ class Writer:
 
 
 class NotSaved(UserError):
-    """A checkpoint could not be written; earlier ones are whole."""
+    """A checkpoint could not be written; earlier ones are intact."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(
             "a checkpoint could not be written",
             got=f"{error}",
-            fix="make room or mend the folder; the same command goes on from the one before",
+            fix="free disk space or fix the folder; the same command resumes from the one before",
         )

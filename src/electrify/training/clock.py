@@ -1,4 +1,4 @@
-"""Wall-clock times of a run, for people; nothing that is trained depends on them."""
+"""Measure the wall-clock time of a run, for reporting only: training does not depend on it."""
 
 import time
 from collections import defaultdict
@@ -10,23 +10,23 @@ Item = TypeVar("Item")
 
 
 class Clock:
-    """Measures steps, rates, and the time since the last save."""
+    """Measures step times, throughput and the time since the last save."""
 
     def __init__(self) -> None:
         self.last_log = self.last_step = self.last_save = time.monotonic()
         self.tokens = self.steps = 0
         self.longest = 0.0
-        """Seconds between two steps, with what came between: evaluation, saving."""
+        """The longest time between two steps in seconds, including evaluation and saving."""
 
     def ticked(self, tokens: int) -> None:
-        """A step is over."""
+        """Count a finished step."""
         now = time.monotonic()
         self.longest, self.last_step = max(self.longest, now - self.last_step), now
         self.tokens += tokens
         self.steps += 1
 
     def timings(self) -> dict[str, float]:
-        """Rates since the last call."""
+        """Return the throughput since the last call."""
         seconds = max(time.monotonic() - self.last_log, 1e-9)
         rates = {
             "tokens_per_second": self.tokens / seconds,
@@ -36,20 +36,20 @@ class Clock:
         return rates
 
     def save_is_due(self, seconds: float) -> bool:
-        """Whether so much time has passed since the last save; 0 is never."""
+        """Return whether more than `seconds` have passed since the last save; never if it is 0."""
         return 0 < seconds < time.monotonic() - self.last_save
 
     def saved(self) -> None:
-        """A save was begun."""
+        """Restart the time since the last save."""
         self.last_save = time.monotonic()
 
 
 class Spent:
-    """Where the wall clock goes: on data, forward, backward, optimizer, evaluation, saving."""
+    """Measures how the time divides into data, forward, backward, optimizer, evaluation, saving."""
 
     IN_UPDATES = ("forward", "backward", "optimizer")
     EVERY = 16
-    """Updates of which one is measured: on a GPU that means to wait for it, which costs time."""
+    """One in this many updates is measured: on a GPU measuring means waiting, which costs time."""
 
     def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
         self.wait = wait
@@ -60,23 +60,23 @@ class Spent:
         self.started = time.monotonic()
 
     def restart(self) -> None:
-        """Forget what was counted: setting up and measuring are not part of the training."""
+        """Start from zero: setting up and measuring the budget are not part of training."""
         self.updates, self.measuring = 0, False
         self.seconds.clear()
         self.started = time.monotonic()
 
     def begin_update(self) -> None:
-        """Count an update; some are measured, the first one among them."""
+        """Count an update, and decide whether it is measured; the first one is."""
         self.updates += 1
         self.measuring = self.updates % self.EVERY == 1
 
     def in_update(self, what: str) -> AbstractContextManager[None]:
-        """Count the time inside, if this update is measured."""
+        """Count the time inside the context, if this update is measured."""
         return self.on(what) if self.measuring else nullcontext()
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
-        """Count the time inside as spent on something."""
+        """Count the time inside the context as spent on `what`."""
         self.wait()
         begin = time.monotonic()
         yield
@@ -84,7 +84,7 @@ class Spent:
         self.seconds[what] += time.monotonic() - begin
 
     def waiting(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The same items; the time they took to come was spent on data."""
+        """Yield the items, and count the time spent waiting for them as data time."""
         iterator = iter(items)
         while True:
             begin = time.monotonic()
@@ -96,13 +96,13 @@ class Spent:
             yield item
 
     def shares(self) -> dict[str, float]:
-        """Of all time since the beginning; updates are shared out as those that were measured."""
+        """Return the fraction of the time spent on each part, extrapolated for the updates."""
         total = max(time.monotonic() - self.started, 1e-9)
-        beside = {name: self.seconds[name] / total for name in ("data", "evaluation", "saving")}
+        outside = {name: self.seconds[name] / total for name in ("data", "evaluation", "saving")}
         measured = sum(self.seconds[name] for name in self.IN_UPDATES)
-        updates = 1 - sum(beside.values())
+        updates = 1 - sum(outside.values())
         inside = {
             name: self.seconds[name] / measured * updates if measured else 0.0
             for name in self.IN_UPDATES
         }
-        return {"data": beside.pop("data"), **inside, **beside}
+        return {"data": outside.pop("data"), **inside, **outside}

@@ -1,4 +1,4 @@
-"""From a folder of shards to the tasks that a recipe trains on and is evaluated on."""
+"""Open a folder of shards as the training task and the validation task of a recipe."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,12 +19,12 @@ from electrify.tokens.store import Shards, check_split
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.training import Task, Validation
 
-VALIDATION_SEED = 20_200_323  # of masks and samples of the validation set: the same in every run
-MANY_BYTES = 500e6  # some seconds of hashing: batches are taken from all shards, so step 0 waits
+VALIDATION_SEED = 20_200_323  # masks and samples of the validation set are the same in every run
+MANY_BYTES = 500e6  # takes seconds to hash, and the first batch needs almost every shard
 
 
 def vocabulary_of(tokenizer: LoadedTokenizer) -> Vocabulary:
-    """Return what networks must know of a tokenizer."""
+    """Return the vocabulary size and the special tokens that the networks need."""
     special = tokenizer.special
     return Vocabulary(tokenizer.vocab_size, special.pad, special.cls, special.sep)
 
@@ -32,20 +32,21 @@ def vocabulary_of(tokenizer: LoadedTokenizer) -> Vocabulary:
 def open_data(
     data: Path, recipe: Recipe, verified: Verified | None = None
 ) -> tuple[LoadedTokenizer, Shards]:
-    """Open the tokenizer and the training examples of a folder of shards that fits the recipe."""
+    """Open the tokenizer and the training shards in a folder, whose length the recipe must have."""
     shards = check_split(data, "train", verified)
     if shards.length != recipe.run.length:
         raise UserError(
             "the shards have another length than the recipe",
             got=f"{shards.length} tokens in {data}, run.length = {recipe.run.length}",
-            fix=f"--run.length {shards.length}, or prepare with --length {recipe.run.length}",
+            fix=f"use --run.length {shards.length}, or prepare shards with --length "
+            f"{recipe.run.length}",
         )
     tokenizer = shards.tokenizer()
     unverified = shards.unverified()
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if sum(unverified) > MANY_BYTES and not (distributed and torch.distributed.get_rank()):
         size = f"{sum(unverified) / GIGA:,.1f} GB"
-        print(f"verifying {len(unverified):,} shards, {size}, before they are used", flush=True)
+        print(f"verifying {len(unverified):,} shards ({size}) before training", flush=True)
     shards.verify_ahead()
     return tokenizer, shards
 
@@ -67,19 +68,19 @@ def validation_task(
     same_rows: bool = False,
     verified: Verified | None = None,
 ) -> Validation | None:
-    """Return the validation examples as a task; None if there are too few.
+    """Return the validation examples as a task; None if there are fewer than ranks (`world`).
 
-    Batches are the same for any number of ranks (`world`), unless all must have as many rows.
+    Batches are the same for any number of ranks, unless all ranks must have `same_rows`.
     """
     shards = Shards(data, "validation", verified)
     size = min(recipe.run.batch_size, len(shards))
-    if size < world:  # a rank without rows would wait for the others in vain
+    if size < world:  # a rank without rows would never call the collectives
         return None
     if same_rows:
         size = size // world * world
     batches = Batches(shards, tokenizer, masking_of(recipe), size, VALIDATION_SEED, shuffled=False)
     count = max(1, min(recipe.run.eval_batches, len(shards) // size))
-    shards.verify(count * size)  # now, not at the first evaluation
+    shards.verify(count * size)  # so that damage is reported now, not at the first evaluation
     return Validation(_task(recipe, batches, device), count)
 
 
@@ -89,7 +90,7 @@ def _task(recipe: Recipe, batches: Batches, device: torch.device) -> Task:
 
 
 def masking_of(recipe: Recipe) -> Masking:
-    """Return how a recipe masks tokens."""
+    """Return the masking settings of a recipe."""
     objective = recipe.objective
     return Masking(
         objective.mask_rate,
@@ -101,7 +102,7 @@ def masking_of(recipe: Recipe) -> Masking:
 
 
 def to_device(device: torch.device) -> Callable[[ArrayBatch], Batch[Tensor]]:
-    """Return what turns arrays into tensors on a device."""
+    """Return a function that turns arrays into tensors on a device."""
     return lambda batch: batch.map(
         lambda array: torch.from_numpy(array).to(device, non_blocking=True)
     )

@@ -1,9 +1,8 @@
-"""Where a run happens: one process or many, their device and precision. Only this file knows
-accelerate.
+"""Device, precision and collectives of a run on one or many ranks; the only user of accelerate.
 
-Start many with `torchrun --nproc-per-node 8 -m electrify pretrain …` or `accelerate launch`. Every
-process makes the whole global batch and trains on its own rows; losses are shares of the global
-total, so gradients add up over processes to those of one process.
+Start several ranks with `torchrun --nproc-per-node 8 -m electrify pretrain …` or `accelerate
+launch`. Every rank builds the full global batch and trains on its own rows; each loss is divided by
+the totals of the global batch, so gradients sum over ranks to those of a single process.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,12 +24,12 @@ DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float1
 
 
 class Engine:
-    """The processes of a run, seen from one of them.
+    """One rank's view of a run: its device, its precision and the other ranks.
 
-    `device` "auto" is CUDA if there is one, else the CPU: Apple's MPS has no float64, in which
-    samples are drawn and losses added up. accelerate keeps one state for a Python process, so the
-    device of its first engine is that of all; autocast and the scaler of float16 are our own, so
-    each engine has its own precision.
+    `device` "auto" is CUDA if available, else the CPU: Apple's MPS lacks float64, in which samples
+    are drawn and losses summed. accelerate keeps one state per Python process, so all engines share
+    the device of the first; autocast and the gradient scaler are torch's, so each engine has its
+    own precision.
     """
 
     def __init__(self, precision: Asked = "float32", device: str = "auto") -> None:
@@ -39,8 +38,10 @@ class Engine:
         from accelerate.utils import DistributedType
 
         if device == "cuda" and not torch.cuda.is_available():
-            raise UserError("no CUDA device here", got="--device cuda", fix="--device cpu, or auto")
-        # On CPUs ranks find each other only if accelerate is told that there is no other device.
+            raise UserError(
+                "no CUDA device is available", got="--device cuda", fix="use --device cpu or auto"
+            )
+        # accelerate sets up a process group on CPUs only if it is told to use the CPU.
         on_cpu = device == "cpu" or not torch.cuda.is_available()
         try:
             self.accelerator = Accelerator(mixed_precision="no", cpu=on_cpu)
@@ -53,13 +54,13 @@ class Engine:
                 fix="check the launcher's options and the ACCELERATE_… environment variables",
             ) from error
         if device not in ("auto", self.accelerator.device.type):
-            raise _other_state(device, f"it uses {self.accelerator.device.type}")
+            raise _other_state(device, f"accelerate uses {self.accelerator.device.type}")
         kind = self.accelerator.distributed_type
         if kind in (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM):
             raise UserError(
-                "this launcher would deal out the weights itself, and not know what they share",
+                "launcher-managed sharding would break weight tying",
                 got=f"{kind.value}",
-                fix="launch with torchrun or plain accelerate; --shard deals out the weights",
+                fix="launch with torchrun or plain accelerate, and shard with --shard",
             )
         self.device = self.accelerator.device
         if self.device.type == "cpu":
@@ -71,7 +72,7 @@ class Engine:
             self.use(self.main_first(lambda: choose_precision(precision, self.device.type)))
 
     def use(self, choice: Choice) -> None:
-        """Compute in a precision that all processes agree on."""
+        """Set the precision, which must be the same on every rank."""
         self.choice = choice
         self.precision = choice.precision
         self.muon_dtype = DTYPES[choice.muon]
@@ -80,25 +81,25 @@ class Engine:
 
     @property
     def is_main(self) -> bool:
-        """Whether this rank is the one that writes."""
+        """Return whether this is the main rank, which writes all files."""
         return bool(self.rank == 0)
 
     def rows(self, batch_size: int) -> range:
-        """The rows of the global batch that are this process's."""
+        """Return this rank's rows of the global batch, which must divide evenly."""
         if batch_size % self.world:
             raise UserError(
-                "the batch cannot be dealt out evenly",
-                got=f"run.batch_size = {batch_size} over {self.world} processes",
-                fix=f"take a multiple of {self.world}",
+                "the batch size must be a multiple of the number of processes",
+                got=f"run.batch_size = {batch_size}, {self.world} processes",
+                fix=f"use a multiple of {self.world}",
             )
         return self.share(batch_size)
 
     def share(self, rows: int) -> range:
-        """This process's part of some rows; parts may differ by one."""
+        """Return this rank's share of a number of rows; shares may differ by one row."""
         return range(rows * self.rank // self.world, rows * (self.rank + 1) // self.world)
 
     def prepare(self, model: nn.Module, unused: Sequence[str]) -> nn.Module:
-        """The model as it is to be called, so that its gradients are added up over processes."""
+        """Return the model to call in training, wrapped so that gradients are summed over ranks."""
         if self.world == 1 or isinstance(model, FSDPModule):
             return model
         return nn.parallel.DistributedDataParallel(
@@ -109,31 +110,31 @@ class Engine:
         )
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Inside, matrices are multiplied in the run's precision."""
+        """Return a context in which matmuls run in the run's precision."""
         if self.precision == "float32":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
 
     @contextmanager
     def accumulating(self, model: nn.Module, last: bool) -> Iterator[None]:
-        """Inside, gradients are only added up over processes for the last micro-batch."""
+        """Reduce gradients over ranks only for the last micro-batch."""
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(last)
-        alone = isinstance(model, nn.parallel.DistributedDataParallel) and not last
-        with model.no_sync() if alone else nullcontext():  # type: ignore[operator]
+        local = isinstance(model, nn.parallel.DistributedDataParallel) and not last
+        with model.no_sync() if local else nullcontext():  # type: ignore[operator]
             yield
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients of a loss; torch averages them over processes where a sum is wanted."""
+        """Backpropagate a loss times the world size: torch averages gradients, we need sums."""
         self.scaler.scale(loss * self.world).backward()
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Undo the scaling of float16, before gradients are measured and clipped."""
+        """Undo the loss scaling of float16, before the gradient norm is computed and clipped."""
         if self.scaler.is_enabled():
             self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer, move: bool) -> None:
-        """Move the weights, unless told not to; float16's scale follows either way."""
+        """Update the weights if `move`; the loss scale of float16 is updated either way."""
         if self.scaler.is_enabled():
             if move:
                 self.scaler.step(optimizer)
@@ -142,25 +143,25 @@ class Engine:
             optimizer.step()
 
     def scale_state(self) -> dict[str, Any]:
-        """What float16's scale has learned, for a checkpoint."""
+        """Return the state of the gradient scaler, for a checkpoint."""
         return dict(self.scaler.state_dict())
 
     def load_scale(self, state: dict[str, Any]) -> None:
-        """Go on with a scale."""
+        """Restore the state of the gradient scaler."""
         if state and self.scaler.is_enabled():
             self.scaler.load_state_dict(state)
 
     def gather_full_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Gather sharded tensors on the main rank; every rank has to call it.
+        """Gather sharded tensors on the main rank; every rank has to call this.
 
-        What was gathered goes to the CPU immediately: no device needs to hold all of it.
+        Each tensor moves to the CPU as soon as it is gathered, so no device holds the full model.
         """
-        found = {}
+        full = {}
         for name, tensor in tensors.items():
             gathered = full_tensor(tensor)
             if self.is_main:
-                found[name] = gathered if gathered is tensor else gathered.cpu()
-        return found
+                full[name] = gathered if gathered is tensor else gathered.cpu()
+        return full
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Return the sum over all ranks."""
@@ -179,7 +180,7 @@ class Engine:
         return {n: part.view(sums[n].shape) for n, part in zip(names, parts, strict=True)}
 
     def any_reason(self, mine: str) -> str:
-        """Return why any rank wants to stop; empty if none does."""
+        """Return why this or another rank wants to stop; empty if none does."""
         if float(self.all_reduce(torch.tensor(float(bool(mine))))) == 0:
             return ""
         return mine or "another process was asked to stop"
@@ -202,12 +203,12 @@ class Engine:
         self.accelerator.wait_for_everyone()
 
     def main_first(self, work: Callable[[], Any]) -> Any:
-        """Let the main rank do something; every rank gets its result, or its error."""
+        """Call a function on the main rank; every rank gets its result, or its error."""
         result: Any = None
         if self.is_main:
             try:
                 result = work()
-            except Exception as error:  # whatever it is, the others must not wait for ever
+            except Exception as error:  # of any kind, so that the other ranks do not hang
                 if self.world == 1:
                     raise
                 result = error
@@ -217,13 +218,16 @@ class Engine:
         return result
 
     def on_main(self, work: Callable[[], _Result]) -> _Result | None:
-        """Return what the main rank makes, there alone; an error is raised on every rank."""
-        made: list[_Result] = []
-        self.main_first(lambda: made.append(work()))
-        return made[0] if made else None
+        """Call a function on the main rank and return its result there, None elsewhere.
+
+        An error is raised on every rank.
+        """
+        results: list[_Result] = []
+        self.main_first(lambda: results.append(work()))
+        return results[0] if results else None
 
     def close(self) -> None:
-        """Leave the group of processes."""
+        """Leave the process group."""
         if self.world > 1 and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
 
@@ -232,11 +236,11 @@ def _other_state(device: str, why: str) -> UserError:
     return UserError(
         "this Python process already uses accelerate with other settings",
         got=f"device {device}; {why}",
-        fix="restart Python (a notebook: its kernel), or use the same device as before",
+        fix="restart Python (in a notebook: the kernel), or use the same device as before",
     )
 
 
 @cache
 def single_process() -> Engine:
-    """Return one process on the CPU, in float32."""
+    """Return an engine for a single process on the CPU in float32."""
     return Engine(device="cpu")

@@ -1,6 +1,7 @@
-"""How good a model is on the validation set."""
+"""Evaluate a model on the validation set."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -26,36 +27,32 @@ def evaluate(
     with in_evaluation(model):
         for micro_batch, totals in micro_batches:
             with engine.autocast():
-                _, some = model(micro_batch, totals)
-            sums = add(sums, some)
+                _, batch_sums = model(micro_batch, totals)
+            sums = add(sums, batch_sums)
     return metrics(engine.all_reduce_sums(sums), batches) if sums else {}
 
 
 def validate(
     stepper: Stepper, validation: Validation, stopped: Callable[[], object], most: int = 0
 ) -> dict[str, float]:
-    """Return the metrics on the validation set, or on its first `most` micro-batches."""
+    """Return the metrics on the validation set, or on its first `most` micro-batches if given."""
     return evaluate(
         stepper.model,
         stepper.engine,
-        _micro_batches(stepper, validation, stopped, most),
+        islice(_micro_batches(stepper, validation, stopped), most or None),
         validation.task.metrics,
         validation.batches,
     )
 
 
 def _micro_batches(
-    stepper: Stepper, validation: Validation, stopped: Callable[[], object], most: int
+    stepper: Stepper, validation: Validation, stopped: Callable[[], object]
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield micro-batches of this rank with the totals of their batch; none after a stop."""
-    task, count = validation.task, 0
-    rows = stepper.engine.share(task.batch_size)
+    """Yield this rank's micro-batches with the totals of their batch, until asked to stop."""
+    task, rows = validation.task, stepper.engine.share(validation.task.batch_size)
     for number in range(validation.batches):
         if stopped():
             return
         batch = task.batches[number]
         for start, stop in cut_rows(rows, stepper.micro_batch):
             yield task.tensors(batch.rows(start, stop)), batch.totals()
-            count += 1
-            if count == most:
-                return

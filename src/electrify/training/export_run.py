@@ -1,4 +1,4 @@
-"""`electrify export RUN --out DIR`: a run's newest checkpoint as Hugging Face folders."""
+"""Implement `electrify export RUN --out DIR`: write a checkpoint as Hugging Face models."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from electrify.training.trained import load_trained
 
 
 def export_run(settings: Export) -> dict[str, Path]:
-    """Write a folder for each network, and DIR/encoder; returns the folders by role."""
+    """Write a folder for each network and DIR/encoder; returns the folders by role."""
     about = RunFolder(settings.run).about
     step, recipe, tokenizer, objective = load_trained(settings.run, settings.step)
     record = validation_record(settings.run, step, objective.former_names)
@@ -28,16 +28,16 @@ def export_run(settings: Export) -> dict[str, Path]:
     for role, network in networks.items():
         if (settings.out / role).is_dir():
             print(f"{settings.out / role}: {type(network).__name__}, step {step:,}")
-        else:  # as in exports from before there was an encoder
+        else:  # an export made before the encoder was exported
             print(
-                f"note: {settings.out} has no {role}: it is a finished export, which is not "
-                "changed; give another --out to get one"
+                f"note: {settings.out} has no {role}: a finished export is not changed; "
+                "use another --out to get one"
             )
     return {role: settings.out / role for role in networks if (settings.out / role).is_dir()}
 
 
 def validation_record(run: Path, step: int, former: Mapping[str, str] = NO_NAMES) -> dict[str, Any]:
-    """The newest evaluation on the validation set up to a step; empty if there was none."""
-    found = read_metrics(run, former)
-    records = [r for r in found if r["split"] == "validation" and r["step"] <= step]
-    return records[-1] if records else {}
+    """Return the last validation metrics up to a step; empty if there are none."""
+    records = read_metrics(run, former)
+    validation = [r for r in records if r["split"] == "validation" and r["step"] <= step]
+    return validation[-1] if validation else {}

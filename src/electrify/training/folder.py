@@ -1,12 +1,12 @@
-"""The folder of a run: what it is, what it was made from, and where its parts lie.
+"""The folder of a run: its settings, what it was started with, and the paths of its files.
 
-RUN/recipe.toml        everything the run does, as `electrify pretrain RUN/recipe.toml` takes it
-RUN/run.json           what it was begun with: recipe, data, versions, machine
+RUN/recipe.toml        the complete recipe, accepted by `electrify pretrain RUN/recipe.toml`
+RUN/run.json           what the run was started with: recipe, data, versions, machine
 RUN/tokenizer/         the tokenizer of the shards
 RUN/networks/          the networks' configurations
 RUN/checkpoints/       see checkpoint.py
 RUN/metrics.jsonl      see journal.py
-RUN/verified.json      which shards were verified, see verified.py
+RUN/verified.json      which shards have been verified, see storage/verified.py
 """
 
 import hashlib
@@ -41,7 +41,7 @@ from electrify.training.checkpoint import stored
 from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
 
 WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
-# What may change between two starts of a run: none of it moves a weight.
+# Fields that may change when a run is resumed, because they do not affect the weights.
 FREE = {"log_every", "eval_every", "eval_batches", "save_every", "keep_last", "keep_percent"}
 
 
@@ -59,62 +59,63 @@ class RunFolder(NamedTuple):
 
     @property
     def checkpoints(self) -> Path:
-        """Where its checkpoints are."""
+        """Return the folder of its checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def tokenizer(self) -> Path:
-        """Where its tokenizer is."""
+        """Return the folder of its tokenizer."""
         return self.path / "tokenizer"
 
     @property
     def verified(self) -> Path:
-        """Where it keeps which shards were verified."""
+        """Return the file that lists the verified shards."""
         return self.path / "verified.json"
 
     @property
     def about(self) -> dict[str, Any]:
-        """What it was begun with."""
+        """Return what the run was started with."""
         file = self.path / "run.json"
         if not file.is_file():
             raise UserError(
                 f"{self.path} is not a run",
                 got="a folder without run.json" if self.path.is_dir() else "no such folder",
-                fix="give the --out of an `electrify pretrain`",
+                fix="give the --out folder of `electrify pretrain`",
             )
         return checked_json(file, _ABOUT)
 
     @property
     def recipe(self) -> Recipe:
-        """Its recipe."""
+        """Return the recipe that the run was started with."""
         return config.fill(Recipe, self.about["identity"]["recipe"], "run.json", None)
 
     def choice(self, asked: Asked, device: str) -> Choice:
-        """Return what to compute in: what a run started with, or else the faster on this machine.
+        """Return the precision that the run was started with, or choose one for a new run.
 
-        Runs made before Muon had a choice computed it in bfloat16.
+        Runs from before Muon's precision was recorded used bfloat16 for it.
         """
         if not self.started:
             return choose_precision(asked, device)
-        kept = self.recipe.run.precision if asked == "auto" else asked
-        return choose_precision(kept, device)._replace(muon=self.about.get("muon", "bf16"))
+        precision = self.recipe.run.precision if asked == "auto" else asked
+        return choose_precision(precision, device)._replace(muon=self.about.get("muon", "bf16"))
 
     def with_own_sizes(self, recipe: Recipe) -> Recipe:
-        """The recipe, with the sizes of released networks as the run keeps them.
+        """Return the recipe with `init_from` pointing to the configurations stored in the run.
 
-        Where they came from is not needed again once there are checkpoints, which have the weights.
+        Once there are checkpoints, which have the weights, the original models are not needed.
         """
         if not stored(self.checkpoints):
             return recipe
         for role, spec in objective_class(recipe.objective.kind).roles.items():
-            part, kept = getattr(recipe, spec.section), self.path / "networks" / role
-            if part.init_from and kept.is_dir():
-                recipe = replace(recipe, **{spec.section: replace(part, init_from=str(kept))})
+            section, config_folder = getattr(recipe, spec.section), self.path / "networks" / role
+            if section.init_from and config_folder.is_dir():
+                section = replace(section, init_from=str(config_folder))
+                recipe = replace(recipe, **{spec.section: section})
         return recipe
 
     @property
     def fingerprint(self) -> str:
-        """What tells its checkpoints from those of other runs."""
+        """Return a hash that distinguishes its checkpoints from those of other runs."""
         identity = {
             name: value
             for name, value in flat(self.about["identity"]).items()
@@ -124,7 +125,7 @@ class RunFolder(NamedTuple):
 
     @property
     def started(self) -> bool:
-        """Whether there is a run already."""
+        """Return whether a run has been started in this folder."""
         return (self.path / "run.json").is_file()
 
     def start_or_resume(
@@ -137,19 +138,22 @@ class RunFolder(NamedTuple):
         muon: MatmulPrecision,
         warn: Callable[[str], None],
     ) -> None:
-        """Write down what the run is, or check that it is the same as before."""
+        """Record the settings of a new run, or check that a resumed one has the same settings."""
         manifest = read_manifest(data, "shards")
         fingerprint = {"manifest_sha256": sha256_of(data / "manifest.json")}
         identity = {"recipe": config.to_dict(recipe), "data": fingerprint, "budget": budget}
         if self.started:
-            # Through the recipe, so that settings that were invented since have their defaults.
+            # Through the recipe, so that settings added since then have their defaults.
             before = {**self.about["identity"], "recipe": config.to_dict(self.recipe)}
-            others = "another recipe or other data"
+            others = "a different recipe or different data"
             refuse_other(self.path, before, identity, others, "was started", free=FREE)
-            for name, here in made_with().items():
-                there = self.about["made_with"].get(name)
-                if there != here:
-                    warn(f"started with {name} {there}, here is {here}: bits may differ")
+            for name, version_now in made_with().items():
+                version_then = self.about["made_with"].get(name)
+                if version_then != version_now:
+                    warn(
+                        f"this run was started with {name} {version_then} and is resumed with "
+                        f"{version_now}: results may not be bit-identical"
+                    )
         else:
             tokenizers.save_tokenizer(tokenizer, self.tokenizer, recipe.run.length)
             for role, network in networks.items():
@@ -161,9 +165,9 @@ class RunFolder(NamedTuple):
             temporary.write_text(config.to_toml(recipe), encoding="utf-8")
 
     def lock(self) -> Claim:
-        """Make the folder and keep other processes out of it.
+        """Create the folder and lock it against other processes.
 
-        If no run is started inside, what was made is removed: a refused command leaves nothing.
+        If no run is started in it, the folder is removed again when the lock is released.
         """
         return Claim(
             self.path,
@@ -172,23 +176,23 @@ class RunFolder(NamedTuple):
             doing=f"training in {self.path}",
             written=WRITTEN,
             early=("tokenizer", "networks"),
-            strange="files that are no run",
+            strange="files that do not belong to a run",
         )
 
 
 def made_with() -> dict[str, str]:
-    """The versions of what computes."""
+    """Return the versions of Python, torch and the other packages that compute."""
     import torch
 
     return {
         **versions(),
-        "torch": str(torch.__version__),  # with its build, such as +cpu
+        "torch": str(torch.__version__),  # including the build, such as +cpu
         "transformers": version("transformers"),
     }
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine and the state of the code, for whoever reads the run later."""
+    """Return versions, machine and git state, for people who read the run later."""
     import torch
 
     return {
@@ -203,7 +207,7 @@ def environment() -> dict[str, Any]:
 
 
 def _git() -> dict[str, Any]:
-    """The commit of the folder one works in, if it is under git."""
+    """Return the git commit of the working directory; empty outside a repository."""
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True

@@ -1,8 +1,8 @@
-"""Bad numbers never reach the weights, and a run that goes wrong says so.
+"""Keep non-finite values and spikes away from the weights, and raise alarms when training fails.
 
-The guard sees what is the same on every process, the loss of the global batch and the norm of all
-gradients, so every process comes to the same decision. It knows nothing of tensors: its memory is
-plain values that a checkpoint holds.
+The guard sees values that are the same on every rank, the loss of the global batch and the norm of
+all gradients, so every rank makes the same decision. It does not use tensors: its state is plain
+values that are saved in checkpoints.
 """
 
 from collections.abc import Sequence
@@ -15,46 +15,48 @@ from typing import Any, Literal
 from electrify.errors import GuardError
 from electrify.objectives.bands import Alarm, Metrics, Seen, Sizes
 
-LEAST_HISTORY = 32  # steps before a spike can be told from noise
-SPIKE_FACTOR = 1.5  # less than this above the usual is no spike, however calm the run is
-HALVINGS = 16  # float16's scale starts at 2**16
-TAIL = 20  # steps that a report shows
-IN_A_ROW = 3  # intervals that must look wrong
-INTERVALS = 8  # over which the watched metric is seen to rise
+MIN_HISTORY = 32  # steps before a spike can be distinguished from noise
+SPIKE_FACTOR = 1.5  # a smaller factor above the mean is never a spike, however small the variance
+HALVINGS = 16  # the loss scale of float16 starts at 2**16
+REPORTED_STEPS = 20
+IN_A_ROW = 3  # consecutive intervals that must look wrong before an alarm
+INTERVALS = 8  # over which a rise of the watched metric is detected
 RISE = 0.01
-REPEAT = 5_000  # steps before the same alarm is given again
+REPEAT = 5_000  # steps before the same alarm is repeated
+_LABELS = {"loss": "loss", "norm": "gradient norm"}
 
 
 @dataclass(frozen=True)
 class GuardSettings:
-    """What is done about bad numbers."""
+    """What the guard treats as a bad step, and how it reacts."""
 
     on_spike: Literal["off", "warn", "skip"] = "warn"
-    """About a sudden jump of the loss or the gradients: nothing, a warning, or skip the batch."""
+    """Reaction to a spike of the loss or the gradient norm: none, a warning, or skip the batch."""
     bad_steps_allowed: int = 3
-    """Skipped steps within `window` that are let pass; one more goes back to a checkpoint."""
+    """Bad steps within `window` that are only skipped; one more reloads a checkpoint."""
     spike_sigmas: float = 6.0
-    """Standard deviations above the usual, in logarithms, from which a jump is a spike."""
+    """Standard deviations above the mean, of logarithms, at which a value is a spike."""
     window: int = 128
-    """Steps that the guard looks back."""
+    """Number of past steps that the guard looks at."""
 
 
 class Action(Enum):
-    """What is to be done with a step."""
+    """What to do with a step."""
 
     GO = "go"
+    """Apply the update."""
     SKIP = "skip"
-    """Do not move the weights."""
+    """Do not apply the update."""
     RELOAD = "reload"
-    """Load the newest checkpoint, and leave out the batches in `left_out`."""
+    """Load the newest checkpoint, and leave out the batches in `left_out` from then on."""
     STOP = "stop"
     """Raise `error()`."""
 
 
 class Guard:
-    """Judges every step before the weights move, and every interval after it.
+    """Judges every step before its update, and the metrics of every logging interval.
 
-    Step k trains on batch k, so a batch that is left out is a step that is passed over.
+    Step k trains on batch k, so leaving out a batch means skipping its step.
     """
 
     def __init__(
@@ -67,73 +69,74 @@ class Guard:
     ) -> None:
         self.settings, self.sizes, self.alarms, self.watched = settings, sizes, alarms, watched
         self.scaled = scaled
-        """Whether gradients are scaled for float16, whose overflows are part of its search."""
-        self._enough = min(LEAST_HISTORY, settings.window)
+        """Whether the loss is scaled for float16, whose overflows are expected."""
+        self._min_history = min(MIN_HISTORY, settings.window)
         self.left_out: set[int] = set()
-        """Numbers of batches that no step is to train on."""
+        """Numbers of the batches that must not be trained on."""
         self.why = ""
         """What was wrong with the last step that was judged; empty if nothing was."""
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        self._usual: dict[str, list[float]] = {"loss": [], "norm": []}  # logarithms
-        self._tail: list[tuple[int, float, float, str]] = []
+    def _reset(self) -> None:
+        self._history: dict[str, list[float]] = {"loss": [], "norm": []}  # logarithms
+        self._recent: list[tuple[int, float, float, str]] = []
         self._bad: list[int] = []
         self._overflows = 0
         self._streaks: dict[str, int] = {}
-        self._given: dict[str, int] = {}
+        self._last_given: dict[str, int] = {}
         self._watched: list[float] = []
         self._best = 0.0
 
     @property
     def loss_is_finite(self) -> bool:
-        """Whether the loss that was judged last is; if not, the weights are in doubt."""
-        return not self._tail or isfinite(self._tail[-1][1])
+        """Return whether the last loss was finite; if not, the weights may be bad."""
+        return not self._recent or isfinite(self._recent[-1][1])
 
     def judge(self, step: int, loss: float, norm: float) -> Action:
-        """Whether the weights may move, given the loss of the global batch and the norm."""
-        action = self._judged(step, loss, norm)
-        self._tail = [*self._tail, (step, loss, norm, action.value)][-TAIL:]
+        """Decide what to do, given the loss of the global batch and its gradient norm."""
+        action = self._judge(step, loss, norm)
+        self._recent = [*self._recent, (step, loss, norm, action.value)][-REPORTED_STEPS:]
         return action
 
-    def _judged(self, step: int, loss: float, norm: float) -> Action:
+    def _judge(self, step: int, loss: float, norm: float) -> Action:
         values = {"loss": loss, "norm": norm}
-        infinite = [name for name, value in values.items() if not isfinite(value)]
-        if infinite:
-            self.why = f"step {step:,}: {infinite[0]} is {values[infinite[0]]}"
+        if name := next((name for name in values if not isfinite(values[name])), ""):
+            self.why = f"step {step:,}: {_LABELS[name]} is {values[name]}"
             self._overflows += 1
             if self.scaled and isfinite(loss) and self._overflows <= HALVINGS:
                 return Action.SKIP
             return self._bad_step(step)
         self._overflows = 0
-        limits = {name: self._limit(usual) for name, usual in self._usual.items()}
-        spiked = [name for name, value in values.items() if value > limits[name]]
-        self.why = "".join(
-            f"step {step:,}: {name} {values[name]:.4g} is a spike, the limit is {limits[name]:.4g}"
-            for name in spiked[:1]
-        )
-        if spiked and self.settings.on_spike == "skip":
-            return self._bad_step(step)
+        limits = {name: self._limit(history) for name, history in self._history.items()}
+        self.why = ""
+        if name := next((name for name in values if values[name] > limits[name]), ""):
+            value, limit = values[name], limits[name]
+            self.why = f"step {step:,}: {_LABELS[name]} spike: {value:.4g} (limit {limit:.4g})"
+            if self.settings.on_spike == "skip":
+                return self._bad_step(step)
         for name, value in values.items():
-            # A spike counts as the limit: one that passes hardly moves what is usual, and a level
-            # that stays is soon usual.
-            history = self._usual[name]
+            # A spike enters the history as the limit: a single one hardly moves the mean, and a
+            # new level that persists is soon accepted.
+            history = self._history[name]
             history.append(log(max(min(value, limits[name]), 1e-12)))
             del history[: -self.settings.window]
         return Action.GO
 
     def _limit(self, logarithms: Sequence[float]) -> float:
-        """From where on a value is a spike. Noise of losses and norms grows with their size."""
-        if self.settings.on_spike == "off" or len(logarithms) < self._enough:
+        """Return the value above which there is a spike.
+
+        Logarithms, because the noise of losses and norms is proportional to their size.
+        """
+        if self.settings.on_spike == "off" or len(logarithms) < self._min_history:
             return inf
-        usual = fmean(logarithms)
-        sigma = sqrt(fmean((value - usual) ** 2 for value in logarithms))
-        return exp(usual + max(self.settings.spike_sigmas * sigma, log(SPIKE_FACTOR)))
+        mean = fmean(logarithms)
+        sigma = sqrt(fmean((value - mean) ** 2 for value in logarithms))
+        return exp(mean + max(self.settings.spike_sigmas * sigma, log(SPIKE_FACTOR)))
 
-    def condemn(self) -> Action:
-        """Go back or stop: the last update left weights that are not finite.
+    def reject_weights(self) -> Action:
+        """Reload or stop, because the last update made the weights non-finite.
 
-        No step can be skipped over that, as the weights stay as they are.
+        Skipping does not help here: the weights are already bad.
         """
         step = self.last_update
         self.why = f"step {step:,}: the weights are not finite after its update"
@@ -141,9 +144,9 @@ class Guard:
 
     @property
     def last_update(self) -> int:
-        """The last step that moved the weights, as far back as steps are remembered."""
-        moved = [step for step, _, _, action in self._tail if action == Action.GO.value]
-        return moved[-1] if moved else self._tail[0][0] if self._tail else 0
+        """Return the last step that updated the weights, among the steps remembered."""
+        updates = [step for step, _, _, action in self._recent if action == Action.GO.value]
+        return updates[-1] if updates else self._recent[0][0] if self._recent else 0
 
     def _bad_step(self, step: int, allowed: int | None = None) -> Action:
         since = step - self.settings.window
@@ -152,15 +155,15 @@ class Guard:
         if len(self._bad) <= allowed:
             return Action.SKIP
         if self.left_out and max(self.left_out) > since:
-            return Action.STOP  # going back has not helped
+            return Action.STOP  # reloading a checkpoint has not helped
         self.left_out |= set(self._bad)
         return Action.RELOAD
 
     def observe(self, step: int, metrics: Metrics) -> list[str]:
-        """Alarms about the metrics of an interval that ends at a step, as text for people.
+        """Return the alarms about the metrics of the interval that ends at a step.
 
-        An alarm needs several intervals in a row and a run that is old enough: early on a
-        discriminator that finds nothing is normal. Fine-tuning has no sizes and no alarms.
+        An alarm must hold for several intervals in a row, and not at the beginning of a run, where
+        a discriminator that finds nothing is normal. Fine-tuning has no sizes and no alarms.
         """
         if self.sizes is None:
             return []
@@ -174,69 +177,70 @@ class Guard:
         for alarm in self.alarms:
             streak = self._streaks.get(alarm.kind, 0) + 1 if alarm.holds(seen) else 0
             self._streaks[alarm.kind] = streak
-            again = step - self._given.get(alarm.kind, -REPEAT) >= REPEAT
-            if old_enough and streak >= IN_A_ROW and again:
-                self._given[alarm.kind] = step
+            is_new = step - self._last_given.get(alarm.kind, -REPEAT) >= REPEAT
+            if old_enough and streak >= IN_A_ROW and is_new:
+                self._last_given[alarm.kind] = step
                 alarms.append(alarm.text(seen))
         return alarms
 
     def error(self) -> GuardError:
-        """What a run that is stopped ends in."""
+        """Return the error that ends the run, with the steps that led to it."""
         lines = [
             self.why,
             f"bad batches: {_numbers(self._bad)}",
-            f"left out before: {_numbers(sorted(self.left_out))}",
-            f"the last {len(self._tail)} steps:",
+            f"left out earlier: {_numbers(sorted(self.left_out))}",
+            f"the last {len(self._recent)} steps:",
             f"{'step':>9} {'loss':>11} {'norm':>11}",
         ]
         lines += [
-            f"{step:>9,} {loss:>11.5g} {norm:>11.5g} {act}" for step, loss, norm, act in self._tail
+            f"{step:>9,} {loss:>11.5g} {norm:>11.5g} {action}"
+            for step, loss, norm, action in self._recent
         ]
         return GuardError(
-            f"training stopped: {len(self._bad)} bad steps within {self.settings.window}, "
-            "although the run went back to a checkpoint and left bad batches out",
+            f"training stopped: {len(self._bad)} bad steps within {self.settings.window} steps, "
+            "even after reloading a checkpoint and leaving out the bad batches",
             got="\n       ".join(lines),
-            fix="export an earlier checkpoint (electrify export RUN --step N) and begin a new run "
+            fix="export an earlier checkpoint (electrify export RUN --step N) and start a new run "
             "from it (--discriminator.init-from, --generator.init-from) with a lower optimizer.lr; "
-            "in fp16 try bf16 or float32; look at the text of the bad batches; if only spikes were "
-            "bad, --on-spike warn lets them pass",
+            "in fp16 try bf16 or float32; look at the text of the bad batches; if all bad steps "
+            "were spikes, --on-spike warn trains on them",
         )
 
     def state(self) -> dict[str, Any]:
-        """All that the guard remembers, as plain JSON."""
+        """Return the state of the guard as plain JSON values."""
         return {
             "left_out": sorted(self.left_out),
-            "usual": {name: list(values) for name, values in self._usual.items()},
-            "tail": [[step, str(loss), str(norm), act] for step, loss, norm, act in self._tail],
+            "usual": {name: list(values) for name, values in self._history.items()},
+            "tail": [[step, str(loss), str(norm), act] for step, loss, norm, act in self._recent],
             "bad": list(self._bad),
             "overflows": self._overflows,
             "streaks": dict(self._streaks),
-            "given": dict(self._given),
+            "given": dict(self._last_given),
             "aucs": [str(value) for value in self._watched],  # JSON has no NaN
             "best_auc": self._best,
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Remember what a checkpoint remembers; batches left out since then stay left out.
+        """Restore a state, but keep leaving out the batches that were left out since then.
 
-        An empty state is that of a run that begins.
+        An empty state is that of a new run.
         """
-        self._forget()
+        self._reset()
         self.why = ""
         if not state:
             return
         self.left_out |= set(state["left_out"])
-        self._usual = {name: list(values) for name, values in state["usual"].items()}
-        self._tail = [
+        self._history = {name: list(values) for name, values in state["usual"].items()}
+        self._recent = [
             (step, float(loss), float(norm), act) for step, loss, norm, act in state["tail"]
         ]
         self._bad, self._overflows = list(state["bad"]), state["overflows"]
-        self._streaks, self._given = dict(state["streaks"]), dict(state["given"])
+        self._streaks, self._last_given = dict(state["streaks"]), dict(state["given"])
         self._watched, self._best = [float(value) for value in state["aucs"]], state["best_auc"]
 
 
 def _rising(values: Sequence[float]) -> bool:
-    """Whether the newer half is above the older one."""
+    """Return whether the mean of the second half is clearly above that of the first."""
     half = len(values) // 2
     return half > 0 and fmean(values[-half:]) - fmean(values[:half]) > RISE
 

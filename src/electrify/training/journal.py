@@ -1,10 +1,10 @@
-"""What a run measured, line by line.
+"""Write and read the metrics of a run, one JSON record per line.
 
-    RUN/metrics.jsonl    {"step": 100, "split": "train", "loss": …}: nothing that depends on when or
-                         how fast, so a run that was interrupted ends with the same bytes
-    RUN/timing.jsonl     {"step": 100, "tokens_per_second": …}: what depends on the machine
+    RUN/metrics.jsonl    {"step": 100, "split": "train", "loss": …}: independent of time and speed,
+                         so a run that was interrupted ends with the same bytes
+    RUN/timing.jsonl     {"step": 100, "tokens_per_second": …}: depends on the machine
 
-A number that is not finite is null, since JSON has no word for it.
+Non-finite numbers are written as null, because JSON cannot represent them.
 """
 
 import errno
@@ -27,7 +27,7 @@ JournalRecord = Mapping[str, float | int | str | None]
 
 
 def as_line(record: JournalRecord) -> str:
-    r"""A record as a line of JSON; floats come back the same.
+    r"""Return a record as a line of JSON; floats are preserved exactly.
 
     >>> as_line({"step": 3, "loss": 0.1, "norm": float("inf")})
     '{"step": 3, "loss": 0.1, "norm": null}\n'
@@ -36,12 +36,12 @@ def as_line(record: JournalRecord) -> str:
 
 
 def records_of(path: Path) -> list[dict[str, Any]]:
-    """The records of a journal's file; half a line at its end was never a record."""
+    """Read the records of a journal file, without an incomplete last line."""
     return records_in(path.read_bytes(), path) if path.exists() else []
 
 
 def records_in(content: bytes, path: Path) -> list[dict[str, Any]]:
-    """The records in what was read of a journal's file, which may have grown since."""
+    """Parse the content of a journal file, without an incomplete last line."""
     *lines, _ = content.split(b"\n")
     records = []
     for number, line in enumerate(lines, start=1):
@@ -53,24 +53,24 @@ def records_in(content: bytes, path: Path) -> list[dict[str, Any]]:
             raise DamagedError(
                 f"{path} is damaged",
                 got=f"line {number}: {error!r}",
-                fix="remove that line, or the file",
+                fix="remove that line or the file",
             ) from error
         records.append(record)
     return records
 
 
 def renamed(record: Mapping[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
-    """Return a record with names as they are now; `former` has those that were used before."""
+    """Return a record with former metric names replaced by the current ones."""
     return {former.get(name, name): value for name, value in record.items()}
 
 
 def read_metrics(run: Path, former: Mapping[str, str] = NO_NAMES) -> list[dict[str, Any]]:
-    """Read the metrics of a run, which may be training, under the names they have now."""
+    """Read the metrics of a run, which may still be training, under their current names."""
     return [renamed(record, former) for record in records_of(run / METRICS_FILE)]
 
 
 def seconds_trained(run: Path) -> float:
-    """How long the steps of a run took, with what came between them, by the rates it noted."""
+    """Return how long a run has trained in seconds, from the speeds in its journal."""
     total, before = 0.0, 0
     for record in records_of(run / TIMING_FILE):
         total += (record["step"] - before) / record["steps_per_second"]
@@ -78,21 +78,20 @@ def seconds_trained(run: Path) -> float:
     return total
 
 
-def cut(path: Path, step: int, former: Mapping[str, str] = NO_NAMES) -> None:
-    """Leave in a journal's file what was recorded up to a step, under the names of now."""
+def truncate_after(path: Path, step: int, former: Mapping[str, str] = NO_NAMES) -> None:
+    """Keep only the records up to a step, under their current names."""
     records = (renamed(record, former) for record in records_of(path) if record["step"] <= step)
-    kept = "".join(map(as_line, records))
-    content = kept.encode()
+    content = "".join(map(as_line, records)).encode()
     if not path.exists() or path.read_bytes() != content:
         with committed(path) as temporary:
             temporary.write_bytes(content)
 
 
 class Journal(Observer):
-    """Appends records to the files of a run, from `on_rewind(step)` on.
+    """Appends records to the files of a run; `on_rewind(step)` opens them.
 
-    Records that cannot be written are warned about, unless it is `strict`. What was recorded under
-    `former` names gets those of now.
+    A record that cannot be written is an error if `strict`, else a warning. Records under `former`
+    metric names are renamed.
     """
 
     def __init__(
@@ -116,34 +115,35 @@ class Journal(Observer):
             warn(f"the metrics of step {step:,} could not be written: {error}")
 
     def on_rewind(self, step: int) -> None:
-        """Forget what came after a step, 0 for a new run, and append from there on."""
+        """Remove the records after a step (0 for a new run) and append from there on."""
         for name in (METRICS_FILE, TIMING_FILE):
             if name in self._files:
                 self._files[name].close()
-            cut(self._run / name, step, self._former)
+            truncate_after(self._run / name, step, self._former)
             self._files[name] = (self._run / name).open("ab", buffering=0)
 
     def record(self, step: int, split: str, values: JournalRecord) -> None:
-        """Note values that depend on nothing but the seed, the data and the step."""
+        """Record values that depend only on the seed, the data and the step."""
         self._append(METRICS_FILE, {"step": step, "split": split, **values})
 
     def timing(self, step: int, values: JournalRecord) -> None:
-        """Note values that depend on the machine and the moment."""
+        """Record values that depend on the machine."""
         self._append(TIMING_FILE, {"step": step, **values})
 
     def on_save(self) -> None:
-        """Make the records last."""
+        """Flush the records to disk."""
         for file in self._files.values():
             os.fsync(file.fileno())
 
     def close(self) -> None:
-        """Make the records last, and stop."""
+        """Flush the records to disk and close the files."""
         self.on_save()
         for file in self._files.values():
             file.close()
 
     def _append(self, name: str, record: JournalRecord) -> None:
-        # In one unbuffered write, so that a kill leaves whole lines; a full disk's half is undone.
+        # One unbuffered write, so that a kill leaves complete lines; a partial line that a full
+        # disk leaves is removed.
         file, line = self._files[name], as_line(record).encode()
         begin = file.seek(0, os.SEEK_END)
         try:

@@ -1,9 +1,9 @@
-"""Rates that shrink from the head down to the tables, for fine-tuning.
+"""Layer-wise learning rate decay for fine-tuning: the lower the layer, the lower its rate.
 
-With decay d and n layers the rate of a part is multiplied by d to some power. `official` is what
-google-research/electra does: n + 2 for the tables and the projection, n + 1 - i for layer i (so 2
-for the last), 0 for the head; a pooler that was removed left the gap (issue 51 there). `intended`
-closes it: n + 1 for the tables, n - i for layer i.
+With decay d and n layers the rate of a layer is multiplied by a power of d. `official` is what
+google-research/electra does: n + 2 for the embeddings and their projection, n + 1 - i for layer i
+(so 2 for the last), 0 for the head; the gap of 1 comes from a pooler that was removed (issue 51
+there). `intended` closes it: n + 1 for the embeddings, n - i for layer i.
 """
 
 import re
@@ -15,32 +15,35 @@ from electrify.errors import UserError
 LayerDecayKind = Literal["official", "intended"]
 GAP = {"official": 1, "intended": 0}
 
-# XLM has no list of layers but one of each part of them.
+# XLM has no list of layers, but one list for each part of a layer.
 _LAYER = re.compile(r"\.(?:layers?|h|blocks?|attentions|ffns|layer_norm[12])\.(\d+)\.")
-_TABLES = re.compile(r"embed|norm_emb")
+_EMBEDDINGS = re.compile(r"embed|norm_emb")
 
 
-def exponent(name: str, body: str, layers: int, kind: LayerDecayKind) -> int:
-    """The power for a parameter, by its name; `body` is the name of the model without its head.
+def exponent(name: str, encoder: str, layers: int, kind: LayerDecayKind) -> int:
+    """Return the power of the decay for a parameter name; `encoder` is the prefix of the encoder.
 
     >>> [exponent(f"electra.{part}.weight", "electra", 12, "official") for part in
     ...  ("embeddings.word_embeddings", "embeddings_project", "encoder.layer.0.output.dense",
     ...   "encoder.layer.11.output.dense")]
     [14, 14, 13, 2]
     """
-    if not name.startswith(f"{body}."):
+    if not name.startswith(f"{encoder}."):
         return 0
-    found = _LAYER.search(name)
-    if found:
-        return layers - int(found[1]) + GAP[kind]
-    if _TABLES.search(name):
+    if match := _LAYER.search(name):
+        return layers - int(match[1]) + GAP[kind]
+    if _EMBEDDINGS.search(name):
         return layers + 1 + GAP[kind]
-    return 1 + GAP[kind]  # what follows the last layer: a final norm
+    return 1 + GAP[kind]  # a final norm, after the last layer
 
 
 def layer_scale(model: Any, decay: float, kind: LayerDecayKind) -> Callable[[str], float]:
-    """For `optim.parameter_groups`: the share of the rate that each parameter of a model gets."""
+    """Return a function from a parameter's name to the factor of its learning rate."""
     if not 0 < decay <= 1:
-        raise UserError("layer-wise decay is not a share", got=f"{decay}", fix="give 0.8, 0.9 or 1")
-    body, layers = model.base_model_prefix, int(model.config.num_hidden_layers)
-    return lambda name: decay ** exponent(name, body, layers, kind)
+        raise UserError(
+            "the layer-wise decay must be above 0 and at most 1",
+            got=f"{decay}",
+            fix="use 0.8 or 0.9; 1 disables it",
+        )
+    encoder, layers = model.base_model_prefix, int(model.config.num_hidden_layers)
+    return lambda name: decay ** exponent(name, encoder, layers, kind)

@@ -1,4 +1,4 @@
-"""The one loop: accumulate, judge, apply, log, save, evaluate."""
+"""The training loop: accumulate a gradient, judge it, apply it; then log, save and evaluate."""
 
 from typing import NamedTuple
 
@@ -14,41 +14,42 @@ from electrify.training.saving import (
     newest_checkpoint,
     restore,
     save,
-    unless_unsaved,
+    save_errors_handled,
     weights_are_finite,
 )
 from electrify.training.training import Training
 from electrify.training.update import add
 
 RELOAD, GUARD = "reload", "guard"
-ENDS = {Action.RELOAD: RELOAD, Action.STOP: GUARD}
+END_REASONS = {Action.RELOAD: RELOAD, Action.STOP: GUARD}
 
 
 class Done(NamedTuple):
-    """Where the loop came to, and why it ended there."""
+    """The step at which the loop ended, and why."""
 
     step: int
     why: str
-    """Empty at the end of training; else RELOAD, GUARD, or the reason to stop."""
+    """Empty after the last step; else RELOAD, GUARD, or the reason to stop."""
 
 
 def resume(run: Training, found: Stored | None) -> None:
-    """Put a checkpoint in place, or write the first one."""
+    """Restore a checkpoint, or write the first one of a new run."""
     if found is not None:
         restore(run, found)
-        return
-    run.guard.load({})
-    save(run, 0)
+    else:
+        run.guard.load({})
+        save(run, 0)
 
 
 def train(run: Training, start: int) -> Done:
-    """Train to the end, going back to a checkpoint where the guard asks for it, if there is one."""
+    """Train to the last step, reloading the newest checkpoint whenever the guard asks for it."""
     run.stepper.spent.restart()
     while True:
         done = train_from(run, start)
         if run.writer is not None:
             if done.why == RELOAD:
-                unless_unsaved(run, run.writer.wait)
+                with save_errors_handled(run):
+                    run.writer.wait()
             else:
                 run.writer.close()
         run.stepper.engine.barrier()
@@ -57,10 +58,10 @@ def train(run: Training, start: int) -> Done:
         if done.why != RELOAD:
             return done
         run.observer.on_warning(
-            f"{run.guard.why}; going back to the last checkpoint, without the bad batches"
+            f"{run.guard.why}; reloading the last checkpoint and leaving out the bad batches"
         )
         found = newest_checkpoint(run.stepper.engine, run.writer, run.observer)
-        if found is None:  # no save has succeeded: there is nothing to go back to
+        if found is None:  # no save has succeeded
             raise run.guard.error()
         restore(run, found)
         start = found.step
@@ -69,10 +70,10 @@ def train(run: Training, start: int) -> Done:
 
 
 def train_from(run: Training, start: int) -> Done:
-    """Train from a step to the end, or until there is a reason to stop."""
+    """Train from a step to the last one, or until there is a reason to stop."""
     stepper, guard, cadence, clock = run.stepper, run.guard, run.cadence, Clock()
     if start and due(start, cadence.evaluate, cadence.steps):
-        evaluate_at(run, start)  # it stopped between the save and the end of this
+        evaluate_at(run, start)  # the run may have stopped after the save and before its evaluation
     batches = ahead(stepper.task.batches, range(start, cadence.steps), run.workers)
     for step, batch in stepper.spent.waiting(batches):
         if why := reason_to_stop(run, clock.longest):
@@ -83,20 +84,21 @@ def train_from(run: Training, start: int) -> Done:
             stepper.apply(lr=run.schedule(step), move=action is Action.GO)
             if guard.why:
                 run.observer.on_warning(guard.why)
-            if action in ENDS:
-                if not weights_are_finite(run):  # the batch before the bad ones did it
+            if action in END_REASONS:
+                if not weights_are_finite(run):  # the last update before the bad batches caused it
                     guard.left_out.add(guard.last_update)
-                return Done(step, ENDS[action])
+                return Done(step, END_REASONS[action])
             if action is Action.GO:
                 run.sums, run.summed = add(run.sums, in_float64(gradient.sums)), run.summed + 1
         if run.writer is not None:
-            unless_unsaved(run, run.writer.check)
+            with save_errors_handled(run):
+                run.writer.check()
         step += 1
         clock.ticked(int(batch.totals().tokens))
         if due(step, cadence.log, cadence.steps):
             log(run, step, clock)
-        planned = due(step, cadence.save, cadence.steps) or step in cadence.save_at
-        if planned or save_is_due(run, clock):
+        scheduled = due(step, cadence.save, cadence.steps) or step in cadence.save_at
+        if scheduled or save_time_reached(run, clock):
             if lost := save_at(run, step):
                 return lost
             clock.saved()
@@ -109,29 +111,29 @@ def train_from(run: Training, start: int) -> Done:
 
 
 def in_float64(sums: Sums) -> Sums:
-    """Return sums that come back the same from a checkpoint, whose numbers are Python's."""
+    """Return sums in float64, which a checkpoint stores exactly."""
     return {name: v.double() if v.is_floating_point() else v for name, v in sums.items()}
 
 
 def due(step: int, every: int, last: int) -> bool:
-    """Return whether something that happens every so many steps, and at the end, happens now."""
+    """Return whether a step is a multiple of `every`, or the last one; never if `every` is 0."""
     return bool(every) and (step % every == 0 or step == last)
 
 
 def reason_to_stop(run: Training, step_seconds: float = 0.0) -> str:
-    """Return why all ranks stop now, if they do, rather than take a step of so many seconds."""
+    """Return why all ranks must stop before another step of `step_seconds`; "" if they need not."""
     writing = run.writer.seconds if run.writer is not None else 0.0
     return run.stepper.engine.any_reason(run.stop.why(step_seconds + writing))
 
 
-def save_is_due(run: Training, clock: Clock) -> bool:
-    """Return whether it is time to save, by the main rank's clock."""
-    mine = run.stepper.engine.is_main and clock.save_is_due(run.cadence.save_seconds)
-    return float(run.stepper.engine.all_reduce(torch.tensor(float(mine)))) > 0
+def save_time_reached(run: Training, clock: Clock) -> bool:
+    """Return whether the time between saves has passed, by the main rank's clock."""
+    reached = run.stepper.engine.is_main and clock.save_is_due(run.cadence.save_seconds)
+    return float(run.stepper.engine.all_reduce(torch.tensor(float(reached)))) > 0
 
 
 def log(run: Training, step: int, clock: Clock) -> None:
-    """Log how the steps since the last line went."""
+    """Log the training metrics since the last log, and raise alarms about them."""
     if run.summed:
         sums = run.stepper.engine.all_reduce_sums(run.sums)
         metrics = run.stepper.task.metrics(sums, run.summed)
@@ -143,19 +145,19 @@ def log(run: Training, step: int, clock: Clock) -> None:
 
 
 def evaluate_at(run: Training, step: int) -> None:
-    """Log validation metrics, unless that is done or there is reason to stop."""
+    """Evaluate and log validation metrics, unless that is done or the run is asked to stop."""
     if run.validation is None or run.evaluated >= step:
         return
     with run.stepper.spent.on("evaluation"):
         metrics = validate(run.stepper, run.validation, lambda: reason_to_stop(run))
     if reason_to_stop(run):
-        return  # perhaps in the middle; it is done again when the run resumes
+        return  # the evaluation may be incomplete; it is repeated when the run resumes
     run.evaluated = step
     run.observer.on_log("validation", step, metrics, {})
 
 
 def save_at(run: Training, step: int) -> Done | None:
-    """Save, unless the weights are lost: then return where training ends."""
+    """Save a checkpoint and return None, unless the weights are not finite: then end training."""
     with run.stepper.spent.on("saving"):
         if lost := lost_weights(run, step):
             return lost
@@ -164,13 +166,13 @@ def save_at(run: Training, step: int) -> Done | None:
 
 
 def lost_weights(run: Training, step: int) -> Done | None:
-    """Return where training ends if the weights are not finite; None if they are.
+    """Return how training ends if the weights are not finite; None if they are.
 
-    They can be infinite although no loss was: by the very last update, or in the embeddings of
-    tokens that no batch has had.
+    They can be non-finite although every loss was finite: after the very last update, or in the
+    embeddings of tokens that were in no batch.
     """
     if weights_are_finite(run):
         return None
-    action = run.guard.condemn()
+    action = run.guard.reject_weights()
     run.observer.on_warning(run.guard.why)
-    return Done(step, ENDS[action])
+    return Done(step, END_REASONS[action])

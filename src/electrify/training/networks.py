@@ -1,4 +1,4 @@
-"""What is done to an objective's networks between building and training them."""
+"""Prepare the networks of an objective for training: starting biases, compiling, checkpointing."""
 
 from collections import Counter
 from typing import Any
@@ -23,7 +23,7 @@ COUNTED_EXAMPLES = 20_000
 def start_at_data(
     objective: Objective, recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer
 ) -> None:
-    """Set what starting weights take from the data, if the recipe wants it."""
+    """Initialize output biases from the token frequencies of the data, if the recipe says so."""
     if recipe.run.output_bias == "frequencies":
         counts_V = shards.counts(tokenizer.vocab_size, COUNTED_EXAMPLES)
         special = tokenizer.special
@@ -32,28 +32,28 @@ def start_at_data(
 
 
 def checkpoint_activations(objective: Objective) -> None:
-    """Let the layers keep no activations for the backward pass, but compute them again in it."""
+    """Recompute activations in the backward pass instead of storing them."""
     for role, network in objective.networks.items():
         if not network.supports_gradient_checkpointing:
             raise UserError(
-                f"--checkpoint-activations: {network.config.model_type} does not support it",
+                f"{network.config.model_type} does not support --checkpoint-activations",
                 got=f"{role} {type(network).__name__}",
-                fix="leave it out; --micro-batch needs less memory, too",
+                fix="remove it; a smaller --micro-batch also saves memory",
             )
         network.gradient_checkpointing_enable()
 
 
 def compile_networks(objective: Objective) -> list[str]:
-    """Compile what is called with the same shapes in every step; returns what that is, by role."""
+    """Compile what is called with the same shapes in every step; returns descriptions by role."""
     compiled = []
     for role, network in objective.networks.items():
-        # Other networks' heads see another set of rows each time, through a hook on the encoder.
+        # The heads of other networks see a different number of tokens in each step.
         parts = [network] if objective.roles[role].every_token else encoder_parts(network)
         if not parts:
             raise UserError(
-                "--compile finds no layers to compile",
+                "--compile found no layers to compile",
                 got=f"{role} {type(network).__name__}",
-                fix="leave out --compile",
+                fix="remove --compile",
             )
         for part in parts:
             part.compile()
@@ -64,9 +64,9 @@ def compile_networks(objective: Objective) -> list[str]:
 
 
 def encoder_parts(network: Any) -> list[nn.Module]:
-    """Return the encoder, where it is a module that is called, and the layers that are not in it.
+    """Return the modules to compile: the encoder, if it is called, and the layers outside it.
 
-    A list of layers is never called, so that compiling it would do nothing.
+    A ModuleList is never called, so compiling it would have no effect.
     """
     encoder = encoder_of(network)
     called = [] if encoder is None or isinstance(encoder, nn.ModuleList) else [encoder]

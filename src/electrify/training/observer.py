@@ -1,4 +1,4 @@
-"""Those who watch a run: the journal, the screen, the trackers, or a progress bar."""
+"""Observers of a run: the journal, the screen, the trackers or a progress bar."""
 
 import sys
 from collections.abc import Mapping
@@ -7,56 +7,56 @@ MetricValues = Mapping[str, float]
 
 
 class Observer:
-    """Learns what happens in a run; what it does not override it ignores."""
+    """Is notified of events in a run; methods that are not overridden do nothing."""
 
     def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
-        """Take the metrics of a split; timings come with the training split."""
+        """Handle the metrics of a split; timings come with the training split."""
 
     def on_save(self) -> None:
-        """Make what was logged durable: a checkpoint of this step is about to be written."""
+        """Flush what was logged: a checkpoint of this step is about to be written."""
 
     def on_rewind(self, step: int) -> None:
-        """Forget what was logged after a step: the run resumes from there."""
+        """Discard what was logged after a step: the run resumes from there."""
 
     def on_warning(self, text: str) -> None:
-        """Take a warning for whoever started the run."""
+        """Handle a warning to the user."""
 
 
 class Observers(Observer):
-    """Several observers as one."""
+    """Passes every event on to several observers."""
 
     def __init__(self, *observers: Observer) -> None:
         self.observers = observers
 
     def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
-        """Pass metrics on."""
+        """Pass the metrics on."""
         for observer in self.observers:
             observer.on_log(split, step, metrics, timings)
 
     def on_save(self) -> None:
-        """Pass it on."""
+        """Pass the event on."""
         for observer in self.observers:
             observer.on_save()
 
     def on_rewind(self, step: int) -> None:
-        """Pass it on."""
+        """Pass the event on."""
         for observer in self.observers:
             observer.on_rewind(step)
 
     def on_warning(self, text: str) -> None:
-        """Pass a warning on."""
+        """Pass the warning on."""
         for observer in self.observers:
             observer.on_warning(text)
 
 
 class StderrWarnings(Observer):
-    """Prints warnings for somebody who looks at the terminal."""
+    """Prints warnings to stderr."""
 
     def on_warning(self, text: str) -> None:
-        """Print a warning."""
+        """Print the warning."""
         warn(text)
 
 
 def warn(text: str) -> None:
-    """Print a warning to whoever looks at the terminal."""
+    """Print a warning to stderr."""
     print(f"warning: {text}", file=sys.stderr, flush=True)

@@ -1,7 +1,8 @@
-"""Optimizers, and which parameters decay at which rate.
+"""Optimizers and their parameter groups.
 
-`ElectraAdam` is the official Adam: no bias correction, ε outside the root, decoupled decay. Its
-first step moves every weight by 3.16 times the rate; the official schedule starts at 0.
+`ElectraAdam` is the official Adam: no bias correction, ε outside the square root, decoupled weight
+decay. Its first step changes every weight by 3.16 times the learning rate, so the official schedule
+starts at 0.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,8 +17,8 @@ from electrify.training.muon import StackedMuon
 from electrify.training.sharding import full_tensor
 
 
-class _WithMoments(torch.optim.Optimizer):
-    """An optimizer that keeps, as AdamW does, a mean and a mean square of every gradient."""
+class _MomentOptimizer(torch.optim.Optimizer):
+    """An optimizer that keeps the first and second moment of every gradient, as AdamW does."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class _WithMoments(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         loss = closure() if closure else None
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
@@ -47,30 +48,15 @@ class _WithMoments(torch.optim.Optimizer):
                 self._update(params, group)
         return loss
 
-    def _moments(
-        self, params: list[Tensor], group: Mapping[str, Any]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Both means of every parameter's gradients, with the newest in them."""
-        grads: list[Any] = [param.grad for param in params]
-        means = [self.state[param]["exp_avg"] for param in params]
-        squares = [self.state[param]["exp_avg_sq"] for param in params]
-        beta1, beta2 = group["betas"]
-        torch._foreach_add_([self.state[param]["step"] for param in params], 1.0)
-        torch._foreach_mul_(means, beta1)
-        torch._foreach_add_(means, grads, alpha=1 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
-        return means, squares
-
     def _update(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
-        raise TypeError("ElectraAdam and Lamb say how")
+        raise NotImplementedError
 
 
-class ElectraAdam(_WithMoments):
+class ElectraAdam(_MomentOptimizer):
     """Adam as in google-research/electra model/optimization.py.
 
-    It is AdamW without bias correction, which is AdamW after endless steps; so torch's fused
-    kernel, which passes over memory once, does the work.
+    It is AdamW without bias correction, which is AdamW after infinitely many steps, so torch's
+    fused kernel can be used.
     """
 
     def _update(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
@@ -96,16 +82,24 @@ class ElectraAdam(_WithMoments):
 
 @cache
 def infinite_steps(device: torch.device) -> Tensor:
-    """A number of steps after which both betas to that power are 0."""
+    """Return a number of steps n large enough that beta ** n is 0."""
     return torch.tensor(1e9, device=device)
 
 
-class Lamb(_WithMoments):
-    """LAMB (You et al. 2020): Adam's direction, with a step as long as the weights are."""
+class Lamb(_MomentOptimizer):
+    """LAMB (You et al. 2020): Adam's direction, scaled to the norm of the weights."""
 
     def _update(self, params: list[Tensor], group: Mapping[str, Any]) -> None:
         beta1, beta2 = group["betas"]
-        for param, mean, square in zip(params, *self._moments(params, group), strict=True):
+        grads: list[Any] = [param.grad for param in params]
+        means = [self.state[param]["exp_avg"] for param in params]
+        squares = [self.state[param]["exp_avg_sq"] for param in params]
+        torch._foreach_add_([self.state[param]["step"] for param in params], 1.0)
+        torch._foreach_mul_(means, beta1)
+        torch._foreach_add_(means, grads, alpha=1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, grads, grads, value=1 - beta2)
+        for param, mean, square in zip(params, means, squares, strict=True):
             count = float(self.state[param]["step"])
             direction = mean / (1 - beta1**count)
             direction /= (square / (1 - beta2**count)).sqrt() + group["eps"]
@@ -116,10 +110,10 @@ class Lamb(_WithMoments):
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
-    """Muon (Jordan et al. 2024) for the matrices of the bodies, AdamW for everything else.
+    """Muon (Jordan et al. 2024) for the matrices of the encoders, AdamW for everything else.
 
-    Two optimizers that share one state and look like one. Muon's step has the size of AdamW's, so
-    both take the same rate.
+    Two optimizers that share one state and act as one. Muon's update has the size of AdamW's, so
+    both use the same learning rate.
     """
 
     def __init__(
@@ -153,7 +147,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
             part.state = self.state
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         loss = closure() if closure else None
         for part in self.parts:
             part.step()
@@ -166,7 +160,7 @@ def build_optimizer(
     scale: Callable[[str], float] = lambda name: 1.0,
     muon_dtype: torch.dtype = torch.bfloat16,
 ) -> torch.optim.Optimizer:
-    """The optimizer of a recipe for every trainable parameter of a model."""
+    """Return the optimizer of a recipe for every trainable parameter of a model."""
     groups = parameter_groups(model, settings.lr, settings.weight_decay, scale)
     betas = (settings.beta1, settings.beta2)
     if settings.kind == "muon":
@@ -178,28 +172,28 @@ def build_optimizer(
 
 
 def encoder_matrices(model: nn.Module) -> set[int]:
-    """The ids of what Muon is for: weights of linear layers that are no table and no last layer."""
-    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    """Return the ids of the weights for Muon: linear layers except embeddings and output layers."""
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     return {
         id(module.weight)
         for module in model.modules()
         if isinstance(module, nn.Linear)
         and module.weight.requires_grad
-        and id(module.weight) not in tables
-        and min(module.weight.shape) > LAST_LAYER_OUTPUTS
+        and id(module.weight) not in embeddings
+        and min(module.weight.shape) > OUTPUT_LAYER_SIZE
     }
 
 
-LAST_LAYER_OUTPUTS = 2  # original or replaced
+OUTPUT_LAYER_SIZE = 2  # original or replaced
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a normalisation: by its type, as names differ between architectures."""
+    """Return whether a module is a norm layer, by its type: names differ between architectures."""
     return isinstance(module, nn.LayerNorm | nn.RMSNorm) or type(module).__name__.endswith("Norm")
 
 
 def named_owners(model: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Parameter]]:
-    """Every trainable parameter once, with its first name and the module that owns it."""
+    """Yield every trainable parameter once, with its first name and the module that owns it."""
     seen: set[int] = set()
     for prefix, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
@@ -209,7 +203,7 @@ def named_owners(model: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Paramete
 
 
 def decays(module: nn.Module, parameter: nn.Parameter) -> bool:
-    """Matrices and tables decay; biases and what belongs to a normalisation do not."""
+    """Return whether weight decay applies: not to biases and the parameters of norm layers."""
     return parameter.ndim > 1 and not is_norm(module)
 
 
@@ -219,31 +213,34 @@ def parameter_groups(
     weight_decay: float,
     scale: Callable[[str], float] = lambda name: 1.0,
 ) -> list[dict[str, Any]]:
-    """Groups by decay and by rate; `scale` gives a parameter's share of `lr`, by its name."""
+    """Group parameters by weight decay and by learning rate, which is `lr * scale(name)`."""
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, module, parameter in named_owners(model):
-        share, decay = scale(name), weight_decay if decays(module, parameter) else 0.0
+        factor, decay = scale(name), weight_decay if decays(module, parameter) else 0.0
         group = groups.setdefault(
-            (share, decay),
-            {"params": [], "names": [], "scale": share, "lr": lr * share, "weight_decay": decay},
+            (factor, decay),
+            {"params": [], "names": [], "scale": factor, "lr": lr * factor, "weight_decay": decay},
         )
         group["params"].append(parameter)
         group["names"].append(name)
     return list(groups.values())
 
 
-def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Give every group its share of the rate."""
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of every group, times the scale of the group."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("scale", 1.0)
 
 
-def clip(parameters: Iterable[nn.Parameter], most: float) -> Tensor:
-    """Scale all gradients by one factor until their joint norm is `most`; returns the norm."""
+def clip(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
+    """Scale all gradients so that their joint norm is at most `max_norm`; returns the norm before.
+
+    A `max_norm` of 0 disables clipping.
+    """
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
-    if most > 0:
-        # As TensorFlow: exactly the gradients where the norm is small enough, no ε in the quotient.
-        factor = most / torch.clamp(norm, min=most)
+    if max_norm > 0:
+        # As in TensorFlow: no ε in the quotient, so small gradients are left exactly as they are.
+        factor = max_norm / torch.clamp(norm, min=max_norm)
         torch._foreach_mul_(gradients, factor)
     return full_tensor(norm)

@@ -1,4 +1,4 @@
-"""What `pretrain` and `export` can be told. Apart from what they do: help comes at once."""
+"""Options of `pretrain` and `export`, without heavy imports, so that --help is fast."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,47 +14,47 @@ NEWEST = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrain(FromRecipe):
-    """Shards to a pre-trained model. The same command again goes on where it stopped."""
+    """Pre-train a model from shards. Run the same command again to resume."""
 
     data: Path
-    """A folder of shards, as `electrify prepare` makes it."""
+    """Folder of shards made by `electrify prepare`."""
     out: Path
-    """The folder of the run."""
+    """Folder of the run."""
     micro_batch: int = 0
-    """Examples at a time, for less memory; 0: all of a process's share at once."""
+    """Examples per forward pass, to save memory; 0 uses all of a process's examples at once."""
     workers: int = 1
-    """Threads that make batches ahead."""
+    """Number of threads that prepare batches in advance; 0 prepares them in the training loop."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train; auto: CUDA if there is one, else the CPU."""
+    """Device to train on; auto uses CUDA if available, else the CPU."""
     compile: bool = False
-    """Compile the networks first: pays in long runs."""
+    """Compile the networks with torch.compile; worthwhile for long runs."""
     shard: bool = False
-    """Deal out weights and moments over the processes (FSDP), for very large models."""
+    """Shard weights and optimizer state over the processes (FSDP), for very large models."""
     checkpoint_activations: bool = False
-    """Compute the layers twice to need less memory, for large models."""
+    """Recompute activations in the backward pass to save memory, for large models."""
     budget: str = ""
-    """A time such as 45m or 8h: as many steps as fit; warm-up and cadences follow them."""
+    """Training time such as 45m or 8h; sets the number of steps, the warm-up and the intervals."""
     max_time: str = ""
-    """Save and stop half a minute before so much time has passed."""
+    """Time limit such as 12h; saves and stops 30 seconds before it, to be resumed."""
     save_minutes: float = 15.0
-    """Save at least so often, besides every run.save_every steps; 0 for never."""
+    """Most minutes between checkpoints, in addition to run.save_every steps; 0 disables it."""
     on_save_error: Literal["go-on", "stop"] = "go-on"
-    """What to do if a checkpoint cannot be written."""
+    """Whether to continue or stop if a checkpoint cannot be written."""
     on_spike: Literal["off", "warn", "skip"] = "warn"
-    """What to do if loss or gradient jump."""
+    """Reaction to a spike of the loss or the gradient norm: ignore it, warn, or skip the batch."""
     upload: str = ""
-    """Where to copy checkpoints to: s3://…, gs://…, hf://…, file://…."""
+    """URL to copy checkpoints to: s3://…, gs://…, hf://…, file://…."""
     track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
-    """Trackers beside metrics.jsonl."""
+    """Experiment trackers to log to, in addition to metrics.jsonl."""
 
 
 @dataclass(frozen=True)
 class Export(AcceptsTextPaths):
-    """A run's networks as folders that transformers loads, with tokenizer and model card."""
+    """Export the networks of a run for transformers, with tokenizer and model card."""
 
     run: tyro.conf.Positional[Path]
-    """The folder of a run."""
+    """Folder of a run."""
     out: Path
-    """The folder to make."""
+    """Folder to create."""
     step: int = NEWEST
-    """Which checkpoint; -1: the newest that is whole."""
+    """Step of the checkpoint to export; -1 is the newest intact one."""

@@ -1,4 +1,4 @@
-"""What a run writes and shows: checkpoints, uploads, the journal, trackers and the screen."""
+"""Open the outputs of a run: checkpoints, uploads, the journal, trackers and the screen."""
 
 import sys
 from collections.abc import Callable
@@ -26,7 +26,7 @@ SECONDS_FOR_UPLOADS, SECONDS_IF_STOPPED = 600.0, 5.0
 
 
 def steps_kept(recipe: Recipe) -> frozenset[int]:
-    """Return the steps whose checkpoints stay for good: some percents of the run, and its end."""
+    """Return the steps whose checkpoints are never pruned: run.keep_percent and the last step."""
     steps = recipe.run.steps
     return frozenset(max(1, round(steps * p / 100)) for p in (*recipe.run.keep_percent, 100))
 
@@ -38,16 +38,16 @@ def checkpoint_writer(
     stop: Stop,
     stack: ExitStack,
 ) -> Writer:
-    """Return what writes checkpoints, and uploads them if asked to.
+    """Return the writer of checkpoints, which uploads them to `target` unless it is empty.
 
-    A run that got somewhere and has no checkpoint any more does not start over silently.
+    Raises an error if a run has metrics but no checkpoints: it never silently starts from scratch.
     """
     logged = max((record["step"] for record in read_metrics(folder.path)), default=0)
     if logged and not checkpoint.stored(folder.checkpoints):
         raise DamagedError(
-            f"the checkpoints of {folder.path} are gone",
-            got=f"metrics up to step {logged:,}, and nothing in {folder.checkpoints}",
-            fix="restore them from a copy, or give another --out to start over",
+            f"the checkpoints of {folder.path} are missing",
+            got=f"metrics up to step {logged:,}, but no checkpoint in {folder.checkpoints}",
+            fix="restore them from a backup, or use another --out to start from scratch",
         )
     policy = Policy(recipe.run.keep_last, steps_kept(recipe))
     if not target:
@@ -59,10 +59,10 @@ def checkpoint_writer(
 
 
 def _close_uploads(uploads: Uploads, stop: Stop) -> None:
-    # Whoever asked to stop will not wait; what is left is taken up at the next start.
-    patience = SECONDS_FOR_UPLOADS if stop.finished else SECONDS_IF_STOPPED
+    # A run that was asked to stop does not wait; the next start uploads what remains.
+    timeout = SECONDS_FOR_UPLOADS if stop.finished else SECONDS_IF_STOPPED
     hurry = lambda: stop.finished and stop.signal is not None  # noqa: E731
-    for line in uploads.close(min(patience, max(0.0, stop.left)), hurry):
+    for line in uploads.close(min(timeout, max(0.0, stop.remaining)), hurry):
         print(f"not uploaded: {line}", file=sys.stderr)
 
 
@@ -76,7 +76,7 @@ def observers(
     start: int,
     stack: ExitStack,
 ) -> Observer:
-    """Return the journal, the trackers and the screen, open for a run that starts after a step."""
+    """Return the journal, the trackers and the screen, opened for a run that starts at a step."""
     warnings, engine = StderrWarnings(), stepper.engine
     strict = settings.on_save_error == "stop"
     journal = Journal(folder.path, strict, objective.former_names)

@@ -1,4 +1,4 @@
-"""`electrify pretrain RECIPE --data DIR --out RUN`: run it again to resume."""
+"""Implement `electrify pretrain RECIPE --data DIR --out RUN`; run it again to resume."""
 
 import gc
 import os
@@ -30,10 +30,10 @@ from electrify.training.training import Cadence, Stepper, Training
 
 
 def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = None) -> int:
-    """Train, or resume; returns the exit code.
+    """Start or resume a run; returns the exit code.
 
     From Python, `checkpoint_fn` is called in the background with the folder of every checkpoint,
-    instead of `upload`.
+    instead of uploading it.
     """
     check(settings.recipe)
     check_least(settings, micro_batch=0, workers=0, save_minutes=0)
@@ -64,7 +64,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             tokenizer,
             engine.device,
             engine.world,
-            same_rows=settings.shard,  # all ranks gather sharded weights, so all must have rows
+            same_rows=settings.shard,  # every rank must take part in gathering sharded weights
             verified=shards.verified,
         )
         if budget and engine.broadcast(folder.started):
@@ -72,7 +72,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         elif budget:
             fitted = fit_to_budget(recipe, stepper, validation, budget, stop, warnings.on_warning)
             if fitted is None:
-                warnings.on_warning("asked to stop while the budget was measured: nothing is begun")
+                warnings.on_warning("stopped while measuring the budget: no run was started")
                 return _code(stop.why(), engine)
             recipe = fitted
 
@@ -128,7 +128,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
 
 
 def schedule_of(recipe: Recipe) -> Callable[[int], float]:
-    """Return the learning rate of every step."""
+    """Return a function from the step to the learning rate."""
     optimizer, steps = recipe.optimizer, recipe.run.steps
     return lambda step: optimizer.lr * factor(optimizer.schedule, step, steps, optimizer.warmup)
 
@@ -140,7 +140,7 @@ def _cadence(recipe: Recipe, settings: Pretrain) -> Cadence:
 
 
 def _code(why: str, engine: Engine) -> int:
-    # A launcher of many processes takes any other code for a crash, and starts them again.
+    # A launcher of several processes treats any other code as a crash, and may restart them.
     return EXIT_INTERRUPTED if why.startswith("SIG") and engine.world == 1 else 0
 
 
@@ -150,6 +150,6 @@ def _lock(folder: RunFolder, stack: ExitStack) -> None:
 
 
 def _unwrap(stepper: Stepper) -> None:
-    """Let go of what joins the ranks before their group ends: the other order can hang."""
+    """Drop the DDP wrapper before the process group is destroyed: the other order can hang."""
     stepper.wrapped = stepper.model
     gc.collect()

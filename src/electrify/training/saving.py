@@ -1,6 +1,7 @@
-"""Writing a run's state into checkpoints, and reading it back."""
+"""Save the state of a run in checkpoints, and restore it."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import isfinite
 
 import numpy as np
@@ -22,12 +23,12 @@ from electrify.training.training import Training
 
 
 def weights_are_finite(run: Training) -> bool:
-    """Return whether every weight is a finite number."""
+    """Return whether every weight is finite."""
     return isfinite(weights_norm(run.stepper.model))
 
 
 def save(run: Training, step: int) -> None:
-    """Write a checkpoint in the background; a failure surfaces now or at the next save."""
+    """Write a checkpoint in the background; an error is reported now or later in the loop."""
     engine, model = run.stepper.engine, run.stepper.model
     # Gathering is collective, so every rank takes part before those that do not write return.
     sums = {name: value.tolist() for name, value in engine.all_reduce_sums(run.sums).items()}
@@ -47,43 +48,38 @@ def save(run: Training, step: int) -> None:
         }
         return snapshot(step, weights, moments, state)
 
-    def write() -> None:
+    with save_errors_handled(run):
         try:
             run.observer.on_save()
         except OSError as error:
             raise NotSaved(error) from error
-        # While the loss is not finite these weights may be why: older checkpoints are kept.
+        # If the loss is not finite, these weights may be the cause, so older checkpoints stay.
         writer.save(take, prune=run.guard.loss_is_finite)
 
-    unless_unsaved(run, write)
 
-
-def unless_unsaved(run: Training, work: Callable[[], None]) -> None:
-    """Do something that raises if a checkpoint could not be written: stop, or warn and go on."""
+@contextmanager
+def save_errors_handled(run: Training) -> Iterator[None]:
+    """Turn a checkpoint that cannot be written into a warning, unless it must stop the run."""
     try:
-        work()
+        yield
     except NotSaved as error:
         if run.stop_if_unsaved:
             raise
         run.observer.on_warning(
-            f"{error.what}: {error.got}; training goes on, the next save is tried as usual"
+            f"{error.what}: {error.got}; training continues until the next save"
         )
 
 
 def newest_checkpoint(engine: Engine, writer: Writer | None, observer: Observer) -> Stored | None:
     """Return the newest intact checkpoint of a run, the same on every rank."""
-
-    def find() -> Stored | None:
-        if writer is None:
-            return None
-        return checkpoint.newest(writer.folder, observer.on_warning, writer.run)
-
-    found: Stored | None = engine.main_first(find)
+    found: Stored | None = engine.main_first(
+        lambda: writer and checkpoint.newest(writer.folder, observer.on_warning, writer.run)
+    )
     return found
 
 
 def restore(run: Training, found: Stored) -> None:
-    """Put a checkpoint in place."""
+    """Restore weights, optimizer state, guard and sums from a checkpoint."""
     engine, model = run.stepper.engine, run.stepper.model
     taken, source = checkpoint.read_checkpoint(found), str(found.folder)
     load_model(model, taken.model, source)
@@ -92,7 +88,7 @@ def restore(run: Training, found: Stored) -> None:
     engine.load_scale(taken.state["scale"])
     run.summed = taken.state["summed"]
     sums = renamed(taken.state["sums"], getattr(model, "former_names", NO_NAMES))
-    # Sums are those of all ranks: the main one has them, so that they count once.
+    # The sums are those of all ranks, so only the main rank restores them.
     run.sums = {
         name: torch.from_numpy(np.asarray(value)).to(engine.device) * engine.is_main
         for name, value in sums.items()

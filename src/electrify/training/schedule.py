@@ -1,7 +1,7 @@
-"""Learning rates as functions of the step: pure, so that a resumed run needs no state.
+"""Learning rate schedules as pure functions of the step, so that a resumed run needs no state.
 
-`electra` is the official rule: warm-up multiplies a rate that already decays, so the first update
-has rate 0 and the peak is lr · (1 - W/N) (google-research/electra model/optimization.py).
+`electra` is the official schedule: the warm-up multiplies a rate that already decays, so the first
+update has rate 0 and the peak is lr · (1 - W/N) (google-research/electra model/optimization.py).
 """
 
 import math
@@ -10,15 +10,15 @@ from typing import Literal
 
 ScheduleKind = Literal["electra", "linear", "cosine", "wsd", "constant"]
 Schedule = Callable[[float], float]
-"""From the number of updates done to a factor of the peak rate."""
+"""Maps the fraction of steps done after the warm-up to a factor of the peak learning rate."""
 
-STABLE_SHARE = 0.8  # wsd: the rate stays up until this share of the steps, then falls to 0
+STABLE_SHARE = 0.8  # wsd: the rate is constant for this fraction of the steps, then falls to 0
 
 
 def factor(
     kind: ScheduleKind, step: float, steps: float, warmup: float, power: float = 1.0
 ) -> float:
-    """What the peak rate is multiplied by for update number `step` (from 0) of `steps`."""
+    """Return the factor of the peak learning rate at `step` (from 0) of `steps`."""
     rise = min(1.0, step / warmup) if warmup > 0 else 1.0
     if kind == "electra":
         return float(rise * (1.0 - min(step, steps) / steps) ** power)

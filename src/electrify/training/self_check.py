@@ -1,12 +1,12 @@
-"""What must hold before the first step, checked on a few tokens in less than two seconds.
+"""Checks before the first step, on a few tokens, in less than two seconds.
 
-Each of these faults trains without complaint and ends in a worse model: a tie that broke, a
-parameter that the optimizer moves twice or never, padding that is part of a loss.
+Each of these faults raises no error in training and gives a worse model: weights that are no longer
+tied, a parameter that the optimizer updates twice or never, padding that contributes to a loss.
 """
 
-# B batch, L length, N slots a row
+# B batch, L length, N slots per row
 
-from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -32,54 +32,53 @@ def self_check(
     vocabulary: Vocabulary,
     mask: int,
 ) -> list[str]:
-    """Raise if something is wrong; returns the names of parameters that no loss reaches."""
+    """Raise an error if something is wrong; returns the names of parameters without a gradient."""
     if broken := objective.broken_ties(recipe):
-        raise _broken("the networks do not share what they should", broken[0])
+        raise _failed("the networks do not share the weights they should", broken[0])
     check_listed_once(objective, optimizer)
     check_finite(objective)
     return check_padding(objective, vocabulary, mask)
 
 
 def check_listed_once(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """The optimizer has every trainable parameter, and none twice."""
+    """Check that the optimizer has every trainable parameter exactly once."""
     listed = [id(param) for group in optimizer.param_groups for param in group["params"]]
     if len(listed) != len(set(listed)):
-        raise _broken("the optimizer would move a parameter twice", f"{len(listed)} entries")
+        raise _failed("the optimizer would update a parameter twice", f"{len(listed)} entries")
     owned = {id(parameter): name for name, _, parameter in named_owners(model)}
     if missing := [name for key, name in owned.items() if key not in set(listed)]:
-        raise _broken("the optimizer would never move a parameter", missing[0])
+        raise _failed("the optimizer would never update a parameter", missing[0])
     if len(set(listed) - set(owned)):
-        raise _broken("the optimizer has parameters that are not the model's", f"{len(listed)}")
+        raise _failed(
+            "the optimizer has parameters that are not the model's", f"{len(listed)} entries"
+        )
 
 
 def check_finite(model: nn.Module) -> None:
-    """Every weight is a number; those of a released model may not be."""
+    """Check that every weight is finite; those of a pre-trained model may not be."""
     norm = weights_norm(model)
     if not isfinite(norm):
         raise UserError(
-            "self-check: the weights to start from are not finite",
+            "self-check: the starting weights are not finite",
             got=f"their norm is {norm}",
-            fix="give --discriminator.init-from or --generator.init-from another model",
+            fix="use another model for --discriminator.init-from or --generator.init-from",
         )
 
 
 def check_padding(objective: Objective, vocabulary: Vocabulary, mask: int) -> list[str]:
-    """No gradient comes from padding or from unused slots, and some comes from real tokens.
+    """Check that every real token contributes to the loss, and padding and unused slots do not.
 
-    Returns the names of parameters that got no gradient at all.
+    Returns the names of parameters without a gradient.
     """
     batch = _few_tokens(vocabulary, mask, next(objective.parameters()).device)
-    seen: dict[str, Tensor] = {}
+    logits_of: dict[str, Tensor] = {}
 
-    def keep(role: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, arguments: Any, output: Any) -> None:
-            output.logits.retain_grad()
-            seen[role] = output.logits
-
-        return hook
+    def keep_logits(role: str, module: nn.Module, arguments: Any, output: Any) -> None:
+        output.logits.retain_grad()
+        logits_of[role] = output.logits
 
     handles = [
-        network.register_forward_hook(keep(role))
+        network.register_forward_hook(partial(keep_logits, role))
         for role, network in objective.networks.items()
         if objective.roles[role].every_token and objective.weight_of(role) > 0
     ]
@@ -89,31 +88,31 @@ def check_padding(objective: Objective, vocabulary: Vocabulary, mask: int) -> li
             loss.backward()
         except (*REFUSALS, IndexError) as error:
             raise UserError(
-                "self-check: the networks of this recipe cannot read a few tokens",
+                "self-check: the networks of this recipe fail on a small batch",
                 got=f"{type(error).__name__}: {error}",
-                fix="change the fields in [discriminator.config] or [generator.config]: heads must "
-                "divide the width",
+                fix="change [discriminator.config] or [generator.config]; the number of attention "
+                "heads must divide the width",
             ) from error
         finally:
             for handle in handles:
                 handle.remove()
-    untouched = [name for name, _, parameter in named_owners(objective) if parameter.grad is None]
+    unused = [name for name, _, parameter in named_owners(objective) if parameter.grad is None]
     objective.zero_grad(set_to_none=True)
-    for role, logits in seen.items():
+    for role, logits in logits_of.items():
         if logits.grad is None:
             continue
         gradient_BL = logits.grad.flatten(2).abs().sum(-1) if logits.ndim > 2 else logits.grad
         if gradient_BL[batch.attention_BL == 0].any():
-            raise _broken(f"padding is part of the {role}'s loss", "a gradient at padding")
+            raise _failed(f"padding is part of the {role}'s loss", "a gradient at padding")
         if not gradient_BL[batch.attention_BL == 1].all():
-            raise _broken(f"a real token is not part of the {role}'s loss", "no gradient")
+            raise _failed(f"a real token is not part of the {role}'s loss", "no gradient")
     if not torch.isfinite(loss):
-        raise _broken("the loss of a few tokens is not finite", f"{float(loss.detach())}")
-    return untouched
+        raise _failed("the loss of a small batch is not finite", f"{float(loss.detach())}")
+    return unused
 
 
 def _few_tokens(vocabulary: Vocabulary, mask: int, device: torch.device) -> Batch[Tensor]:
-    """Two rows of any tokens, the second with padding and with an unused slot."""
+    """Return two rows of arbitrary tokens, the second with padding and an unused slot."""
     ids_BL = torch.arange(ROWS * LENGTH).view(ROWS, LENGTH) % vocabulary.size
     ids_BL[(ids_BL == mask) | (ids_BL == vocabulary.pad)] = vocabulary.cls
     attention_BL = torch.ones_like(ids_BL)
@@ -133,9 +132,9 @@ def _few_tokens(vocabulary: Vocabulary, mask: int, device: torch.device) -> Batc
     return batch.map(lambda tensor: tensor.to(device))
 
 
-def _broken(what: str, got: str) -> UserError:
+def _failed(what: str, got: str) -> UserError:
     return UserError(
         f"self-check: {what}",
         got=got,
-        fix="nothing was trained; this is a fault of the model or of the code that built it",
+        fix="nothing was trained; this is a bug in the model or in the code that built it",
     )

@@ -1,4 +1,4 @@
-"""From settings and data to an objective with weights, and to what updates them."""
+"""Build the objective of a run, its optimizer and its stepper from settings and data."""
 
 from electrify.objectives.objective import Objective, build_objective
 from electrify.planning.fits import check_fits
@@ -26,7 +26,7 @@ def set_up(
     tokenizer: LoadedTokenizer,
     shards: Shards,
 ) -> tuple[Objective, Stepper]:
-    """Build the objective with its starting weights, and its optimizer; check both."""
+    """Build and check the objective with its starting weights, and its optimizer."""
     vocabulary, sized = vocabulary_of(tokenizer), folder.with_own_sizes(recipe)
     rows = settings.micro_batch or len(engine.share(recipe.run.batch_size))
     check_fits(
@@ -37,7 +37,7 @@ def set_up(
         sharded_by=engine.world if settings.shard else 1,
     )
     objective = build_objective(sized, vocabulary)
-    if not checkpoint.stored(folder.checkpoints):  # which have the weights
+    if not checkpoint.stored(folder.checkpoints):  # else the weights come from a checkpoint
         start_at_data(objective, recipe, shards, tokenizer)
     if settings.checkpoint_activations:
         checkpoint_activations(objective)
@@ -49,7 +49,7 @@ def set_up(
     if settings.compile:
         compiled = compile_networks(objective)
         if engine.is_main:
-            print(f"compiling in the first steps: {'; '.join(compiled)}", flush=True)
+            print(f"compiling during the first steps: {'; '.join(compiled)}", flush=True)
     stepper = Stepper(
         model=objective,
         wrapped=engine.prepare(objective, unused),

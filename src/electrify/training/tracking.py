@@ -1,6 +1,6 @@
-"""Trackers that show a run while it goes on; the journal has everything they would show.
+"""Log a run to experiment trackers, in addition to the journal, which has all metrics.
 
-RUN/tracker-id       under which name a tracker knows the run, there if one was used
+RUN/tracker-id       the name under which trackers know the run; present if one was used
 """
 
 import math
@@ -21,16 +21,18 @@ TRACKER_ID = "tracker-id"
 PROJECT = "electrify"
 
 Track = Callable[[int, str, JournalRecord], None]
-"""Takes a step, the split ("train", "validation", …) and its values."""
+"""Logs values, given the step, the split ("train", "validation", …) and the values."""
 
 
 def tracker(
     name: str, run: Path, step: int, warn: Callable[[str], None]
 ) -> AbstractContextManager[Track]:
-    """The tracker of a name, open for a run that starts after `step`."""
+    """Return the tracker with a name, opened for a run that starts at `step`."""
     if name not in TRACKERS:
-        raise UserError("no such tracker", got=f"--track {name}", fix=f"one of {_names()}")
-    return _harmless(name, TRACKERS[name], run, step, warn)
+        raise UserError(
+            "unknown tracker", got=f"--track {name}", fix=f"use one of {', '.join(TRACKERS)}"
+        )
+    return _never_failing(name, TRACKERS[name], run, step, warn)
 
 
 class Tracker(Observer):
@@ -42,19 +44,19 @@ class Tracker(Observer):
     def on_log(
         self, split: str, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]
     ) -> None:
-        """Pass metrics and timings on."""
+        """Pass the metrics and timings on."""
         self._track(step, split, {**metrics, **timings})
 
 
 @contextmanager
-def _harmless(
+def _never_failing(
     name: str,
     tracker: Callable[[Path, int], AbstractContextManager[Track]],
     run: Path,
     step: int,
     warn: Callable[[str], None],
 ) -> Iterator[Track]:
-    """A tracker that cannot stop a run once it is open: the journal has all it would show."""
+    """Open a tracker whose later errors do not stop the run: the journal has all metrics."""
     run.mkdir(parents=True, exist_ok=True)
     opened = tracker(run, step)
     try:
@@ -65,7 +67,7 @@ def _harmless(
         ) from error
     except Exception as error:  # every tracker has its own kinds of errors
         raise UserError(
-            f"{name} does not open", got=f"{error!r}", fix="mend that, or leave --track out"
+            f"{name} cannot be opened", got=f"{error!r}", fix="fix the cause, or remove --track"
         ) from error
     failed = False
 
@@ -75,9 +77,9 @@ def _harmless(
             work()
         except Exception as error:
             failed = True
-            warn(f"{name} is not told any more: {error!r}; {METRICS_FILE} has everything")
+            warn(f"stopped logging to {name}: {error!r}; {METRICS_FILE} has all metrics")
 
-    def tell(step: int, split: str, values: JournalRecord) -> None:
+    def track_safely(step: int, split: str, values: JournalRecord) -> None:
         numbers = {
             name: value
             for name, value in values.items()
@@ -87,13 +89,13 @@ def _harmless(
             safely(lambda: track(step, split, numbers))
 
     try:
-        yield tell
+        yield track_safely
     finally:
         safely(lambda: opened.__exit__(None, None, None))
 
 
 def tracker_id(run: Path) -> str:
-    """The name a tracker knows a run by: the same at every start, and wherever the run moves."""
+    """Return the name of a run for trackers, which stays the same when its folder is moved."""
     path = run / TRACKER_ID
     if not path.exists():
         with committed(path) as temporary:
@@ -109,7 +111,7 @@ def _named(split: str, values: JournalRecord) -> dict[str, Any]:
 def _tensorboard(run: Path, step: int) -> Iterator[Track]:
     from torch.utils.tensorboard import SummaryWriter
 
-    # purge_step: what was written after the step that the run goes on from is not shown.
+    # purge_step hides what was written after the step that the run resumes from.
     writer = SummaryWriter(run / "tensorboard", purge_step=step + 1)
 
     def track(step: int, split: str, values: JournalRecord) -> None:
@@ -125,7 +127,7 @@ def _tensorboard(run: Path, step: int) -> Iterator[Track]:
 
 @contextmanager
 def _trackio(run: Path, step: int) -> Iterator[Track]:
-    """On this machine, unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says otherwise."""
+    """Log to this machine, unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL is set."""
     import trackio
 
     with redirect_stdout(sys.stderr):
@@ -146,7 +148,7 @@ def _trackio(run: Path, step: int) -> Iterator[Track]:
 
 @contextmanager
 def _wandb(run: Path, step: int) -> Iterator[Track]:
-    """In RUN/wandb, for `wandb sync`, unless WANDB_MODE says otherwise."""
+    """Log to RUN/wandb, for `wandb sync`, unless WANDB_MODE is set."""
     import wandb
 
     mode: Any = os.environ.get("WANDB_MODE", "offline")
@@ -157,7 +159,7 @@ def _wandb(run: Path, step: int) -> Iterator[Track]:
         resume="allow",
         dir=run,
         mode=mode,
-        settings=wandb.Settings(console="off"),  # it would catch the live line
+        settings=wandb.Settings(console="off"),  # it would capture the live progress line
     )
     try:
         yield lambda step, split, values: opened.log(_named(split, values), step=step)
@@ -170,7 +172,3 @@ TRACKERS: dict[str, Callable[[Path, int], AbstractContextManager[Track]]] = {
     "trackio": _trackio,
     "wandb": _wandb,
 }
-
-
-def _names() -> str:
-    return ", ".join(TRACKERS)

@@ -1,4 +1,4 @@
-"""A run's networks with the weights of one of its checkpoints, to be exported or asked."""
+"""Load the networks of a run with the weights of one of its checkpoints."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ from electrify.training.state import load_model
 
 
 class Trained(NamedTuple):
-    """What a run has come to at a step."""
+    """The networks of a run at a step."""
 
     step: int
     recipe: Recipe
@@ -30,10 +30,10 @@ class Trained(NamedTuple):
 
 
 def load_trained(run: Path, step: int = NEWEST) -> Trained:
-    """The networks of a run at a step, or at its newest whole checkpoint."""
+    """Load the networks of a run at a step, or at its newest intact checkpoint."""
     folder = RunFolder(run)
     recipe = folder.recipe
-    chosen = _chosen(folder, step)
+    chosen = _checkpoint_at(folder, step)
     tokenizer = tokenizers.load_tokenizer(folder.tokenizer)
     objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
     tensors = load_file(chosen.folder / "model.safetensors")
@@ -42,26 +42,25 @@ def load_trained(run: Path, step: int = NEWEST) -> Trained:
     return Trained(chosen.step, recipe, tokenizer, objective)
 
 
-def _chosen(folder: RunFolder, step: int) -> Stored:
+def _checkpoint_at(folder: RunFolder, step: int) -> Stored:
     if step == NEWEST:
         found = checkpoint.newest(folder.checkpoints, lambda text: print(text, file=sys.stderr))
         if found is not None:
             return found
         raise UserError(
             f"{folder.path} has no checkpoint yet",
-            got="a run before its first save",
+            got="a run before its first checkpoint",
             fix=f"wait: it saves every {folder.recipe.run.save_every:,} steps",
         )
-    known = checkpoint.stored(folder.checkpoints)
-    for one in known:
-        if one.step == step and not (wrong := checkpoint.faults(one.folder)):
-            return one
-        if one.step == step:
-            raise DamagedError(
-                f"{one.folder} is damaged", got="; ".join(wrong), fix="take another --step"
-            )
-    raise UserError(
-        f"{folder.path} has no such checkpoint",
-        got=f"--step {step}",
-        fix=f"there are: {', '.join(str(one.step) for one in known)}" if known else "train first",
-    )
+    stored = {candidate.step: candidate for candidate in checkpoint.stored(folder.checkpoints)}
+    if step not in stored:
+        raise UserError(
+            f"{folder.path} has no such checkpoint",
+            got=f"--step {step}",
+            fix=f"use one of {', '.join(map(str, stored))}" if stored else "train first",
+        )
+    if faults := checkpoint.faults(stored[step].folder):
+        raise DamagedError(
+            f"{stored[step].folder} is damaged", got="; ".join(faults), fix="use another --step"
+        )
+    return stored[step]

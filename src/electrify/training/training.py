@@ -1,6 +1,4 @@
-"""A training in one place: what turns batches into updates, and everything around it."""
-
-# B rows of the global batch
+"""The objects that the training loop works on: the stepper, its task, and the run around it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,35 +19,36 @@ from electrify.training.update import Gradient, accumulate, apply_update
 
 
 class Task(NamedTuple):
-    """What is learned from: batches by number, and what a model makes of them."""
+    """Batches by number, and how they become tensors and metrics."""
 
     batches: Any
     """`batches[k]` is global batch k, with `.rows(a, b)` and `.totals()`."""
     batch_size: int
     tensors: Callable[[Any], Any]
-    """Turns some rows into what the model takes."""
+    """Turns rows of a batch into the tensors that the model takes."""
     metrics: Callable[[Sums, int], dict[str, float]]
+    """Turns sums and the number of batches into metrics."""
 
 
 class Validation(NamedTuple):
-    """What a model is evaluated on: always the same batches."""
+    """The batches that a model is evaluated on, always the same ones."""
 
     task: Task
     batches: int
-    """How many."""
+    """Number of batches."""
 
 
 class Cadence(NamedTuple):
-    """How often, in steps; 0 is never."""
+    """Intervals in steps; 0 means never."""
 
     steps: int
     log: int
     evaluate: int = 0
     save: int = 0
     save_seconds: float = 0.0
-    """Of wall clock since the last save."""
+    """Most seconds between two saves; 0 means no limit."""
     save_at: frozenset[int] = frozenset()
-    """Steps to save at besides."""
+    """Additional steps to save at."""
 
 
 @dataclass
@@ -57,9 +56,9 @@ class Stepper:
     """Turns a batch into a gradient, and a gradient into an update."""
 
     model: nn.Module
-    """As it is saved."""
+    """The model without a wrapper, as it is saved."""
     wrapped: nn.Module
-    """The same, as it is called: its gradients are summed over ranks."""
+    """The model as it is called, wrapped so that gradients are summed over ranks."""
     optimizer: torch.optim.Optimizer
     engine: Engine
     task: Task
@@ -84,37 +83,38 @@ class Stepper:
         )
 
     def apply(self, lr: float, move: bool) -> None:
-        """Move the weights, unless told not to."""
+        """Update the weights if `move`."""
         apply_update(self.optimizer, lr, move, self.engine, self.spent)
 
 
 @dataclass
 class Training:
-    """Everything the loop needs, complete from the beginning."""
+    """Everything that the training loop needs."""
 
     stepper: Stepper
     cadence: Cadence
     schedule: Callable[[int], float]
-    """The learning rate of every step."""
+    """Maps a step to its learning rate."""
     guard: Guard
     stop: Stop
     observer: Observer
     writer: Writer | None = None
-    """Of checkpoints; None in ranks that do not write."""
+    """The writer of checkpoints; None on ranks that do not write."""
     validation: Validation | None = None
     workers: int = 1
-    """Threads that make batches ahead."""
+    """Number of threads that prepare batches in advance."""
     stop_if_unsaved: bool = False
+    """Whether a checkpoint that cannot be written stops the run."""
     evaluated: int = 0
     """The last step whose validation metrics were logged."""
     sums: Sums = field(default_factory=dict)
-    """Since the last log line."""
+    """Sums of the updates since the last log."""
     summed: int = 0
-    """Updates in `sums`."""
+    """Number of updates in `sums`."""
 
 
 def cut_rows(rows: range, micro_batch: int) -> list[tuple[int, int]]:
-    """Return where each micro-batch starts and stops; 0 is all rows at once."""
+    """Return the start and stop row of each micro-batch; a size of 0 means all rows at once."""
     size = micro_batch or len(rows)
     return [(i, min(i + size, rows.stop)) for i in range(rows.start, rows.stop, size)]
 

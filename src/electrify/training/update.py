@@ -1,4 +1,4 @@
-"""One update of the weights from one global batch, in as many micro-batches as memory asks for."""
+"""Compute one gradient from the micro-batches of a global batch, and apply one update."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,18 +9,18 @@ from torch import nn
 from electrify.objectives.objective import Sums
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine, single_process
-from electrify.training.optim import clip, set_rate
+from electrify.training.optim import clip, set_learning_rate
 
 
 class Gradient(NamedTuple):
-    """What a global batch says; the gradients themselves are in the parameters, clipped."""
+    """The loss and gradient norm of a global batch; the clipped gradients are in the parameters."""
 
     loss: float
-    """Of the whole global batch."""
+    """Loss of the global batch."""
     norm: float
-    """Of all gradients together, before they were clipped."""
+    """Joint norm of all gradients before clipping."""
     sums: Sums
-    """Of this process's rows."""
+    """Sums over this rank's rows."""
 
 
 def accumulate(
@@ -33,29 +33,29 @@ def accumulate(
     before: Callable[[int], None] = lambda number: None,
     spent: Spent | None = None,
 ) -> Gradient:
-    """Add up the gradients of the micro-batches, and clip them as one.
+    """Accumulate the gradients of the micro-batches and clip their joint norm.
 
-    Each micro-batch's loss is its share of the global batch's, whose `totals` the model gets, so
-    one of 128 rows and four of 32 give the same gradients. `before` is called with the number of
-    each micro-batch before its turn.
+    The model divides each loss by the `totals` of the global batch, so one micro-batch of 128 rows
+    and four of 32 give the same gradients. `before` is called with the number of each micro-batch
+    before its forward pass.
     """
     engine, spent = engine or single_process(), spent or Spent()
     optimizer.zero_grad(set_to_none=True)
-    share = torch.zeros((), dtype=torch.float64)
+    local_loss = torch.zeros((), dtype=torch.float64)
     sums: Sums = {}
     for number, micro_batch in enumerate(micro_batches):
         before(number)
         with engine.accumulating(model, last=number == len(micro_batches) - 1):
             with engine.autocast(), spent.in_update("forward"):
-                loss, some = model(micro_batch, totals)
+                loss, micro_batch_sums = model(micro_batch, totals)
             with spent.in_update("backward"):
                 engine.backward(loss)
-        share += loss.detach().double().cpu()
-        sums = add(sums, some)
+        local_loss += loss.detach().double().cpu()
+        sums = add(sums, micro_batch_sums)
     with spent.in_update("optimizer"):
         engine.unscale(optimizer)
         norm = float(clip(model.parameters(), max_norm))
-        return Gradient(float(engine.all_reduce(share)), norm, sums)
+        return Gradient(float(engine.all_reduce(local_loss)), norm, sums)
 
 
 def apply_update(
@@ -65,12 +65,12 @@ def apply_update(
     engine: Engine | None = None,
     spent: Spent | None = None,
 ) -> None:
-    """Move the weights along their gradients, unless told not to."""
+    """Update the weights from their gradients if `move`."""
     with (spent or Spent()).in_update("optimizer"):
-        set_rate(optimizer, lr)
+        set_learning_rate(optimizer, lr)
         (engine or single_process()).step(optimizer, move)
 
 
-def add(sums: Sums, some: Sums) -> Sums:
-    """Return two sets of sums as one, by name."""
-    return {name: sums[name] + value if name in sums else value for name, value in some.items()}
+def add(sums: Sums, more: Sums) -> Sums:
+    """Return the sums of two sets of sums, by name."""
+    return {name: sums[name] + value if name in sums else value for name, value in more.items()}

@@ -1,12 +1,13 @@
-"""Committed checkpoints go to another place in the background, while training goes on.
+"""Upload checkpoints in the background while training continues.
 
     RUN/uploads/
-        step-00001000/     hard links to a checkpoint that is not uploaded yet: pruning leaves them
-        state.json         what was uploaded to where, and what was given up
+        step-00001000/     hard links to a checkpoint to be uploaded, which pruning does not remove
+        state.json         what was uploaded to which target, and what was given up
 
-A place is a URL that fsspec knows (s3, gs, hf, file, …) or a function that takes a folder. Files go
-before the manifest, so a folder with a manifest is whole there, too. What is left when a run ends
-or is killed is taken up at its next start.
+The target is a URL that fsspec supports (s3, gs, hf, file, …) or a function that takes a folder.
+The manifest is uploaded last, so a remote folder with a manifest is complete. Uploads that are
+pending when a run ends or is killed are resumed at its next start. The state is in a file because a
+function has no remote manifest, and a checkpoint that was given up and pruned is nowhere else.
 """
 
 import os
@@ -30,21 +31,21 @@ from electrify.training.checkpoint import faults, stored
 MANIFEST_FILE = "manifest.json"
 STATE_FILE = "state.json"
 SECONDS_BEFORE_SECOND_TRY = 5.0
-LOOKS = 0.5  # seconds between two looks at whether there is a hurry
+POLL_SECONDS = 0.5
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
-# There, asking for a folder makes the bucket if it is missing, and a mistyped one always is.
-FOLDERLESS = frozenset(["s3", "s3a", "gs", "gcs"])
+# Object stores need no folders, and creating one would create a bucket with a mistyped name.
+OBJECT_STORES = frozenset(["s3", "s3a", "gs", "gcs"])
 _STAGED = ".staging-"
 
-_USER = re.compile(r"(\w://)(?:[^\s/:@]*:\S*|[^\s/]*)@")  # a password may hold slashes
+_USER = re.compile(r"(\w://)(?:[^\s/:@]*:\S*|[^\s/]*)@")  # a password may contain slashes
 _QUERY = re.compile(r"(\w://[^\s?]*\?)[^\s'\"]+")
 
 Send = Callable[[Path, set[str]], None]
-"""Takes a folder and the names that are there already, to which it adds."""
+"""Uploads a folder, except the files whose names are given; adds the names it has uploaded."""
 
 
 def mask(text: str) -> str:
-    """A text without what URLs in it keep secret.
+    """Return a text with user names, passwords and queries of URLs masked.
 
     >>> mask("cannot reach sftp://ann:p/w@host/runs?token=abc")
     'cannot reach sftp://***@host/runs?***'
@@ -53,107 +54,111 @@ def mask(text: str) -> str:
 
 
 def to_stderr(text: str) -> None:
-    """Say something without mixing it into a command's output."""
+    """Print a message to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def open_remote(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL, and the path in it."""
+    """Return the fsspec file system of a URL, and the path in it."""
     protocol, colon, _ = url.partition("://")
     if not colon:
         raise UserError(
-            "--upload takes a URL", got=mask(url), fix="write file:///folder, s3://bucket/folder, …"
+            "--upload must be a URL", got=mask(url), fix="use file:///folder, s3://bucket/folder, …"
         )
     try:
         system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         package = PACKAGES.get(protocol)
         raise UserError(
-            f"a package for {protocol}:// is missing",
+            f"the package for {protocol}:// is not installed",
             got=mask(f"{url} ({error})"),
             fix=f"pip install {package}" if package else "install the package named above",
         ) from error
     except (AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
-            "nothing known can be uploaded there",
+            "--upload does not support this URL",
             got=mask(f"{url} ({error})"),
-            fix="give a URL that fsspec knows: file, s3, gs, hf, …",
+            fix="use a URL that fsspec supports: file, s3, gs, hf, …",
         ) from error
     return system, str(path).rstrip("/")
 
 
 def sender(url: str) -> Send:
-    """What uploads a checkpoint's folder to a URL."""
+    """Return a function that uploads the folder of a checkpoint to a URL."""
     system, root = open_remote(url)
-    makes_folders = url.partition("://")[0] not in FOLDERLESS
+    needs_folders = url.partition("://")[0] not in OBJECT_STORES
 
     def send(folder: Path, sent: set[str]) -> None:
-        there = f"{root}/{folder.name}"
-        names = [entry["name"] for entry in checked_manifest(folder / MANIFEST_FILE)["files"]]
-        if makes_folders:
-            system.makedirs(there, exist_ok=True)
-        # An older checkpoint of the same step is not whole any more once its files change.
-        if not sent and system.exists(f"{there}/{MANIFEST_FILE}"):
-            system.rm_file(f"{there}/{MANIFEST_FILE}")
-        for name in [*names, MANIFEST_FILE]:
+        remote, names = f"{root}/{folder.name}", _file_names(folder)
+        if needs_folders:
+            system.makedirs(remote, exist_ok=True)
+        # An older checkpoint of the same step is no longer complete once its files change.
+        if not sent and system.exists(f"{remote}/{MANIFEST_FILE}"):
+            system.rm_file(f"{remote}/{MANIFEST_FILE}")
+        for name in names:
             if name in sent:
                 continue
-            system.put_file(str(folder / name), f"{there}/{name}")
+            system.put_file(str(folder / name), f"{remote}/{name}")
             system.invalidate_cache()
-            size, found = (folder / name).stat().st_size, system.info(f"{there}/{name}")["size"]
-            if found != size:
-                raise OSError(f"{name}: {found:,} bytes arrived of {size:,}")
+            size, arrived = (folder / name).stat().st_size, system.info(f"{remote}/{name}")["size"]
+            if arrived != size:
+                raise OSError(f"{name}: {arrived:,} of {size:,} bytes arrived")
             sent.add(name)
 
     return send
 
 
-def seconds_before(next_try: int, chance: float) -> float:
-    """How long to wait before a try: twice as long each time, up to half more or less by chance.
+def _file_names(folder: Path) -> list[str]:
+    """Return the names of the files of a checkpoint, the manifest last."""
+    manifest = checked_manifest(folder / MANIFEST_FILE)
+    return [*(entry["name"] for entry in manifest["files"]), MANIFEST_FILE]
 
-    >>> [seconds_before(n, chance=0.5) for n in (2, 3, 4, 5)]
+
+def seconds_before(next_try: int, uniform: float) -> float:
+    """Return the wait before a try: it doubles each time, with up to 50 % random jitter.
+
+    >>> [seconds_before(n, uniform=0.5) for n in (2, 3, 4, 5)]
     [5.0, 10.0, 20.0, 40.0]
     """
-    return SECONDS_BEFORE_SECOND_TRY * float(2 ** (next_try - 2)) * (0.5 + chance)
+    return SECONDS_BEFORE_SECOND_TRY * float(2 ** (next_try - 2)) * (0.5 + uniform)
 
 
 def stage(folder: Path, home: Path) -> Path:
-    """A copy of a checkpoint in `home`, whole or not there; its files are links where they can."""
+    """Copy a checkpoint to `home`, completely or not at all, with hard links where possible."""
     staged, final = home / f"{_STAGED}{folder.name}", home / folder.name
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
-    names = [entry["name"] for entry in checked_manifest(folder / MANIFEST_FILE)["files"]]
-    for name in [*names, MANIFEST_FILE]:
+    for name in _file_names(folder):
         try:
             os.link(folder / name, staged / name)
-        except OSError:  # a file system without links; if it is anything else, copying tells
+        except OSError:  # no hard links on this file system; any other error recurs in the copy
             shutil.copyfile(folder / name, staged / name)
     remove(final)
     return staged.rename(final)
 
 
 def remove(folder: Path) -> None:
-    """Remove a staged checkpoint: the manifest first, so that half a removal is none."""
+    """Remove a staged checkpoint, its manifest first, so that a partial one is not mistaken."""
     (folder / MANIFEST_FILE).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
 class Staged:
-    """A checkpoint that waits in RUN/uploads."""
+    """A checkpoint in RUN/uploads that is still to be uploaded."""
 
     folder: Path
     digest: str
-    """SHA-256 of its manifest, which holds those of its files."""
-    doing: str = "waiting"
-    """Or "uploading", or "failed"."""
-    reason: str = "not begun"
-    again: Path | None = None
-    """The checkpoint, if it was committed anew while this one was on its way."""
+    """SHA-256 of its manifest, which contains those of its files."""
+    status: str = "waiting"
+    """One of "waiting", "uploading" and "failed"."""
+    reason: str = "not started"
+    newer: Path | None = None
+    """The checkpoint, if it was written again during the upload."""
 
 
 class Uploads:
-    """Uploads committed checkpoints one after the other; never makes training wait or stop."""
+    """Uploads checkpoints one after the other, and never makes training wait or stop."""
 
     def __init__(
         self,
@@ -168,7 +173,7 @@ class Uploads:
         else:
             self._send = lambda folder, sent: target(folder)
             self._target = getattr(target, "__qualname__", type(target).__qualname__)
-        self._say = report
+        self._print = report
         self._queue, self._tries = queue, tries
         self._stopping = threading.Event()
         self._sleep = sleep or self._stopping.wait
@@ -176,13 +181,13 @@ class Uploads:
         self._home: Path | None = None
         self._staged: dict[str, Staged] = {}
         self._uploaded: dict[str, str] = {}
-        self._lost: dict[str, str] = {}
-        # A daemon, so that a place that never answers cannot keep the process alive.
+        self._given_up: dict[str, str] = {}
+        # A daemon thread, so that a server that never answers cannot keep the process alive.
         self._thread = threading.Thread(target=self._work, name="upload", daemon=True)
         self._thread.start()
 
     def resume(self, run: Path) -> None:
-        """Take up what earlier processes left; called once, before the first checkpoint."""
+        """Queue what earlier processes left; called once, before the first checkpoint."""
         self._open(run)
         home, checkpoints = run / "uploads", stored(run / "checkpoints")
         for leftover in home.glob(f"{_STAGED}*"):
@@ -191,16 +196,16 @@ class Uploads:
             manifest = waiting.folder / MANIFEST_FILE
             digest = sha256_of(manifest) if manifest.is_file() else None
             if digest is None or digest == self._uploaded.get(waiting.folder.name):
-                remove(waiting.folder)  # a kill came before its removal was done
+                remove(waiting.folder)  # a kill interrupted its removal
             else:
                 self._enqueue(Staged(waiting.folder, digest))
-        # The newest may have been committed just before a kill; the lost may still be here.
+        # The newest may have been written just before a kill; those given up may still exist.
         for checkpoint in reversed(checkpoints):
-            if checkpoint == checkpoints[0] or checkpoint.folder.name in self._lost:
+            if checkpoint == checkpoints[0] or checkpoint.folder.name in self._given_up:
                 self.committed(checkpoint.folder)
 
     def committed(self, folder: Path) -> None:
-        """Queue a checkpoint that was just committed; raises nothing and waits for no upload."""
+        """Queue a checkpoint that was just written; never raises an error or waits."""
         try:
             home = self._open(folder.parent.parent)
             digest = sha256_of(folder / MANIFEST_FILE)
@@ -208,38 +213,38 @@ class Uploads:
                 known = self._staged.get(folder.name)
                 if digest == (known.digest if known else self._uploaded.get(folder.name)):
                     return
-                if known and known.doing == "uploading":
-                    known.again = folder
+                if known and known.status == "uploading":
+                    known.newer = folder
                     return
                 self._staged.pop(folder.name, None)
             self._enqueue(Staged(stage(folder, home), digest))
         except (OSError, UserError) as error:
             with self._changed:
-                self._lose(folder.name, _in_a_line(error))
+                self._give_up(folder.name, _one_line(error))
 
     def pending(self) -> list[str]:
-        """The checkpoints that wait or are on their way."""
+        """Return the checkpoints that are waiting or being uploaded."""
         with self._changed:
-            return [name for name, staged in self._staged.items() if staged.doing != "failed"]
+            return [name for name, staged in self._staged.items() if staged.status != "failed"]
 
     def close(self, timeout: float, hurry: Callable[[], bool] = lambda: False) -> list[str]:
-        """Stop when all is uploaded, time is up or `hurry` says so; gives what is not, and why."""
+        """Wait for the uploads until `timeout` or `hurry()`; return which are missing, and why."""
         end = time.monotonic() + timeout
         with self._changed:
             while self.pending() and time.monotonic() < end and not hurry():
-                self._changed.wait(min(LOOKS, max(0.0, end - time.monotonic())))
+                self._changed.wait(min(POLL_SECONDS, max(0.0, end - time.monotonic())))
             self._stopping.set()
             self._changed.notify_all()
-            left = {
-                name: f"{staged.doing}, {staged.reason}; tried again at the next start"
+            remaining = {
+                name: f"{staged.status}, {staged.reason}; will be retried at the next start"
                 for name, staged in self._staged.items()
             }
-            not_uploaded = sorted((self._lost | left).items())
+            not_uploaded = sorted((self._given_up | remaining).items())
         self._thread.join(max(0.0, end - time.monotonic()))
         return [f"{name}: {reason}" for name, reason in not_uploaded]
 
     def _open(self, run: Path) -> Path:
-        """The folder for uploads of a run; what earlier processes noted there is read once."""
+        """Return the uploads folder of a run; the state of earlier processes is read once."""
         home = run / "uploads"
         with self._changed:
             if self._home is None:
@@ -248,90 +253,94 @@ class Uploads:
                 state = read_json(home / STATE_FILE) if (home / STATE_FILE).exists() else {}
                 if state.get("target") == self._target:
                     self._uploaded = state["uploaded"]
-                    self._lost = state["not_uploaded"]
+                    self._given_up = state["not_uploaded"]
         return home
 
-    def _note(self) -> None:
-        """Commit the state. Without it a later start uploads again, so an error is only said."""
+    def _save_state(self) -> None:
+        """Write the state; an error is only reported, because it just causes another upload."""
         assert self._home is not None
         state = {
             "target": self._target,
             "uploaded": self._uploaded,
-            "not_uploaded": self._lost,
+            "not_uploaded": self._given_up,
         }
         try:
             write_json(self._home / STATE_FILE, state)
         except OSError as error:
-            self._report(f"the state of uploads could not be written: {error}")
+            self._report(f"the state of the uploads could not be written: {error}")
 
     def _enqueue(self, staged: Staged) -> None:
         with self._changed:
             self._staged[staged.folder.name] = staged
-            idle = [one for one in self._staged.values() if one.doing != "uploading"]
+            idle = [queued for queued in self._staged.values() if queued.status != "uploading"]
             for oldest in idle[: max(0, len(idle) - self._queue)]:
-                why = oldest.reason if oldest.doing == "failed" else "newer ones filled the queue"
-                self._lose(oldest.folder.name, why)
+                failed = oldest.status == "failed"
+                why = oldest.reason if failed else "newer checkpoints filled the queue"
+                self._give_up(oldest.folder.name, why)
             self._changed.notify_all()
 
-    def _lose(self, name: str, reason: str) -> None:
-        """Give a checkpoint up; only its own folder, if it is still there, can bring it back."""
+    def _give_up(self, name: str, reason: str) -> None:
+        """Give up a checkpoint; the next start queues it again if the run still has it."""
         staged = self._staged.pop(name, None)
         if staged:
             remove(staged.folder)
-        self._lost[name] = reason
-        self._note()
-        self._report(f"{name} is not uploaded: {reason}")
+        self._given_up[name] = reason
+        self._save_state()
+        self._report(f"{name} was not uploaded: {reason}")
 
     def _report(self, text: str) -> None:
-        self._say(mask(text))
+        self._print(mask(text))
 
     def _work(self) -> None:
         while (staged := self._next()) is not None:
-            damage = _damage(staged.folder)
+            try:
+                damage = faults(staged.folder)
+            except OSError as error:
+                damage = [f"{error}"]
             failure = None if damage else self._try(staged.folder)
             with self._changed:
                 name = staged.folder.name
                 if damage:
-                    self._lose(name, f"damaged here: {'; '.join(damage)}")
+                    self._give_up(name, f"the local copy is damaged: {'; '.join(damage)}")
                 elif failure:
-                    staged.doing, staged.reason = "failed", failure
-                    self._report(f"{name} is not uploaded: {failure}")
+                    staged.status, staged.reason = "failed", failure
+                    self._report(f"{name} was not uploaded: {failure}")
                 else:
                     self._uploaded[name] = staged.digest
-                    self._lost.pop(name, None)
-                    self._note()
+                    self._given_up.pop(name, None)
+                    self._save_state()
                     del self._staged[name]
                     remove(staged.folder)
-                if staged.again:
-                    self.committed(staged.again)
+                if staged.newer:
+                    self.committed(staged.newer)
                 self._changed.notify_all()
 
     def _next(self) -> Staged | None:
-        """The oldest that waits, as soon as there is one; None at the end."""
+        """Wait for the oldest checkpoint in the queue; None when closing."""
         with self._changed:
             while not self._stopping.is_set():
                 for staged in self._staged.values():
-                    if staged.doing == "waiting":
-                        staged.doing, staged.reason = "uploading", "not finished"
+                    if staged.status == "waiting":
+                        staged.status, staged.reason = "uploading", "not finished"
                         return staged
                 self._changed.wait()
         return None
 
     def _try(self, folder: Path) -> str | None:
-        """Upload; gives why not, if all tries fail."""
+        """Upload a folder; returns the last error if all tries fail."""
         sent: set[str] = set()
         for number in range(1, self._tries + 1):
             try:
                 self._send(folder, sent)
                 return None
-            except Exception as error:  # every kind of place has its own kinds of errors
-                failure = _in_a_line(error)
+            except Exception as error:  # every kind of target has its own kinds of errors
+                failure = _one_line(error)
             if number == self._tries or self._stopping.is_set():
                 break
             seconds = seconds_before(number + 1, random.SystemRandom().random())
             self._report(
-                f"{folder.name}: upload failed, try {number} of {self._tries}, "
-                f"again in {seconds:.0f} s ({failure})"
+                f"{folder.name}: upload attempt {number} of {self._tries} failed, "
+                f"retrying in {seconds:.0f} s ({failure})"
             )
             self._sleep(seconds)
             if self._stopping.is_set():
@@ -339,13 +348,6 @@ class Uploads:
         return failure
 
 
-def _damage(folder: Path) -> list[str]:
-    try:
-        return faults(folder)
-    except OSError as error:
-        return [f"{error}"]
-
-
-def _in_a_line(error: Exception) -> str:
-    words = f"{error.what}, {error.got}" if isinstance(error, UserError) else f"{error}"
-    return mask(" ".join(f"{type(error).__name__}: {words}".split()))
+def _one_line(error: Exception) -> str:
+    text = f"{error.what}, {error.got}" if isinstance(error, UserError) else f"{error}"
+    return mask(" ".join(f"{type(error).__name__}: {text}".split()))
