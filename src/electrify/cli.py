@@ -35,6 +35,11 @@ COMMANDS = {
         "electrify.quickstart.command:quickstart",
         "electrify quickstart --out quickstart",
     ),
+    "train": Command(
+        "train a model on a folder of text: looks, chooses, trains, reports",
+        "electrify.pipeline.command:train_from_text",
+        "electrify train my_texts/ --budget 1h --out trained",
+    ),
     "corpus": Command(
         "turn raw text into documents",
         "electrify.corpora.corpus:corpus",

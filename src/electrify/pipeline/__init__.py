@@ -1,0 +1,1 @@
+"""From text to a model and a report in one command."""

@@ -1,0 +1,231 @@
+"""`electrify train TEXTS… --budget 1h --out DIR`: from text to a model and a report.
+
+Every stage is one of the other commands, printed so that you can repeat it by hand; its folder is
+kept. What was chosen is stored before it is used, so the same command resumes after a kill.
+"""
+
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from electrify import config
+from electrify.corpora.clean import Filters
+from electrify.corpora.corpus import KINDS, Corpus, corpus
+from electrify.errors import UserError, needs
+from electrify.jobs import available_cores
+from electrify.pipeline.choices import Choice, Machine, choose_reading, choose_training
+from electrify.pipeline.survey import survey_documents, survey_files
+from electrify.recipes import schema
+from electrify.storage.commit import read_json, read_manifest, write_json
+from electrify.tokens.prepare import Prepare, prepare
+from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
+
+CHOICES_FILE = "choices.json"
+
+
+@dataclass(frozen=True)
+class TrainFromText(config.AcceptsTextPaths):
+    """Train a model on a folder of text in one command. Run it again to resume.
+
+    It looks at the text and the machine, chooses how to read, tokenize and train, says why, and
+    ends with an exported model and a report. Every choice has an option.
+    """
+
+    texts: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT…")]
+    """Files or folders: plain text, JSON lines, Parquet or a MediaWiki dump, compressed or not."""
+    out: Path
+    """Folder to write documents, tokenizer, shards, run, model and report to."""
+    budget: str = "1h"
+    """Time for pre-training, such as 45m or 8h."""
+    kind: Literal["text", "jsonl", "parquet", "wikipedia", "gutenberg"] | None = None
+    """Format of the texts; by default recognised from names and content."""
+    split: Literal["blank", "file"] | None = None
+    """Where a document of plain text ends: at blank lines, or at the end of its file."""
+    field: str = "text"
+    """Field or column that holds the text, in JSON lines and Parquet."""
+    tokenizer: Literal["wordpiece", "bpe", "unigram"] | None = None
+    """Kind of tokenizer; by default WordPiece, or Unigram where words have no spaces between."""
+    vocab_size: int | None = None
+    """Number of tokens, special tokens included."""
+    keep_accents: bool | None = None
+    """Keep accents; by default where more than 0.2 % of the letters have one."""
+    cased: bool = False
+    """Distinguish upper and lower case."""
+    recipe: str | None = None
+    """Recipe by name or path; by default one that suits the machine and the budget."""
+    length: int | None = None
+    """Maximum number of tokens per example."""
+    seed: int = 0
+    """Seed of the pre-training run."""
+
+
+def train_from_text(settings: TrainFromText) -> int:
+    """Run every stage, and return the exit code."""
+    from electrify.training.signals import seconds_of
+
+    needs("matplotlib", extra="report", why="the report at the end")  # better to know immediately
+    seconds = seconds_of(settings.budget, "--budget")
+    if not settings.texts:
+        raise UserError("no texts were given", got="no file or folder", fix="name at least one")
+    if settings.recipe:
+        schema.check(schema.load(settings.recipe))
+    out = settings.out
+    docs, tokenizer, shards, run = (out / n for n in ("docs", "tokenizer", "shards", "run"))
+    choices = Choices(settings)
+
+    choices.make(lambda: choose_reading(survey_files(settings.texts)), "kind", "split")
+    make_documents(settings, choices, docs)
+    choices.make(
+        lambda: choose_training(survey_documents(docs), this_machine(), seconds),
+        *("tokenizer", "keep_accents", "vocab_size", "recipe", "length"),
+    )
+    made = MakeTokenizer(
+        docs=(docs,),
+        out=tokenizer,
+        kind=choices["tokenizer"],
+        vocab_size=choices["vocab_size"],
+        cased=settings.cased,
+        keep_accents=choices["keep_accents"],
+    )
+    announce("tokenizer", docs, **flags_of(made, without=("docs",)))
+    make_tokenizer(made)
+    prepared = Prepare(docs=(docs,), tokenizer=str(tokenizer), out=shards, length=choices["length"])
+    announce("prepare", docs, **flags_of(prepared, without=("docs",)))
+    prepare(prepared)
+    check_validation(shards)
+    return train_and_report(settings, choices, shards, run)
+
+
+def make_documents(settings: TrainFromText, choices: "Choices", docs: Path) -> None:
+    """Turn the texts into documents, duplicates removed."""
+    kind = choices["kind"]
+    reader_options: dict[str, Any] = {}
+    if kind == "text":
+        reader_options["split"] = choices["split"]
+    if kind in ("jsonl", "parquet"):
+        reader_options["text"] = settings.field
+    reader = config.named(KINDS[kind].reader)(**reader_options)
+    flags = {f"--{name}": value for name, value in reader_options.items()}
+    announce("corpus", kind, *settings.texts, **flags, **{"--dedup": True, "--out": docs})
+    sources = tuple(str(path) for path in settings.texts)
+    corpus(Corpus(sources=sources, out=docs, reader=reader, filters=Filters(dedup=True)))
+
+
+def train_and_report(settings: TrainFromText, choices: "Choices", shards: Path, run: Path) -> int:
+    """Pre-train for the budget, export, and write the report."""
+    from electrify.reports.options import Report
+    from electrify.reports.report import report
+    from electrify.training.export_run import export_run
+    from electrify.training.options import Export, Pretrain
+    from electrify.training.pretrain import pretrain
+
+    out = settings.out
+    recipe = schema.override(
+        schema.load(choices["recipe"]),
+        {"run.length": choices["length"], "run.seed": settings.seed},
+    )
+    flags = {"--data": shards, "--out": run, "--run.length": choices["length"]}
+    flags |= {"--run.seed": settings.seed} if settings.seed else {}
+    announce("pretrain", choices["recipe"], **flags, **{"--budget": settings.budget})
+    code = pretrain(Pretrain(recipe=recipe, data=shards, out=run, budget=settings.budget))
+    if code:
+        return code
+    model, page = out / "model", out / "report.html"
+    announce("export", run, **{"--out": model})
+    export_run(Export(run, model))
+    announce("report", run, **{"--out": page})
+    report(Report(folders=(run,), out=page))
+    labels = "--train train.csv --dev dev.csv --out tuned"
+    print(f"""
+Next:
+  look at the run        open {page} in a browser
+  try sentences          electrify inspect {model} --serve
+  train on your labels   electrify finetune {model / "encoder"} {labels}""")
+    return 0
+
+
+class Choices:
+    """What was chosen for a folder: by its options, by an earlier run of the command, or now."""
+
+    def __init__(self, settings: TrainFromText) -> None:
+        self._path, self._settings = settings.out / CHOICES_FILE, settings
+        self._stored = read_json(self._path) if self._path.exists() else {}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._stored.get(name)
+
+    def make(self, survey: Callable[[], list[Choice]], *names: str) -> None:
+        """Choose what an earlier run has not chosen, and print each choice with its reason."""
+        given = {name: getattr(self._settings, name) for name in names}
+        for name, value in given.items():
+            if value is not None and self._stored.get(name, value) != value:
+                raise UserError(
+                    f"{self._path.parent} was made with another --{name.replace('_', '-')}",
+                    got=f"the folder has {self._stored[name]}, the command says {value}",
+                    fix="use the same one, or another --out; nothing was changed",
+                )
+        if all(name in self._stored for name in names):
+            for name in names:
+                self._print(Choice(name, self._stored[name], f"chosen before, see {self._path}"))
+            return
+        for choice in survey():
+            if given.get(choice.name) is not None:
+                choice = Choice(choice.name, given[choice.name], "given by its option")
+            self._stored[choice.name] = choice.value
+            self._print(choice)
+        for name, value in given.items():
+            self._stored.setdefault(name, value)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._path, self._stored)
+
+    def _print(self, choice: Choice) -> None:
+        if choice.value is not None:
+            print(f"{choice.name.replace('_', ' ')}: {_text(choice.value)} ({choice.why})")
+
+
+def this_machine() -> Machine:
+    """Describe what training can use here."""
+    import torch
+
+    if torch.cuda.is_available():
+        return Machine(True, torch.cuda.get_device_name())
+    cores = available_cores()
+    return Machine(False, f"{cores} core{'s' if cores > 1 else ''}")
+
+
+def check_validation(shards: Path) -> None:
+    """Raise an error unless there are validation examples to judge the training by."""
+    splits = read_manifest(shards, "shards")["splits"]
+    if not splits.get("validation", {}).get("examples"):
+        raise UserError(
+            f"{shards} has no validation examples",
+            got="too little text to set some aside",
+            fix="give more text: without a validation set nobody can tell whether training worked",
+        )
+
+
+def flags_of(settings: Any, without: Iterable[str]) -> dict[str, Any]:
+    """Return the options of a command that differ from their defaults."""
+    return {
+        f"--{field.name.replace('_', '-')}": getattr(settings, field.name)
+        for field in fields(settings)
+        if field.name not in without
+        and (field.default is MISSING or getattr(settings, field.name) != field.default)
+        and field.default_factory is MISSING
+    }
+
+
+def announce(*words: object, **flags: object) -> None:
+    """Print a command as it can be typed."""
+    typed = ["electrify", *(str(word) for word in words)]
+    for name, value in flags.items():
+        typed += [name] if value is True else [name, str(value)]
+    print(f"\n$ {shlex.join(typed)}", flush=True)
+
+
+def _text(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value}"
