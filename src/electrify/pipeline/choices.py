@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from electrify.corpora.archive import LIMIT
+from electrify.corpora.archive import MAX_DOCUMENT_BYTES
 from electrify.pipeline.survey import DocumentText, RawText
 from electrify.progress import duration
 
@@ -40,11 +40,13 @@ def choose_reading(raw: RawText) -> list[Choice]:
     chosen = [Choice("kind", raw.kind, _why_kind(raw, files))]
     if raw.kind == "text":
         paragraphs = 0 < raw.block < PARAGRAPH
-        if paragraphs and raw.largest <= LIMIT:
+        if paragraphs and raw.largest <= MAX_DOCUMENT_BYTES:
             why = f"blank lines separate paragraphs (median {raw.block:.0f} characters)"
             chosen.append(Choice("split", "file", f"{why}, so each file is one document"))
         elif paragraphs:
-            why = f"a file is larger than the longest document ({LIMIT // 1_000_000} MB)"
+            why = (
+                f"a file is larger than the longest document ({MAX_DOCUMENT_BYTES // 1_000_000} MB)"
+            )
             chosen.append(Choice("split", "blank", f"{why}, so blank lines separate documents"))
         else:
             why = f"blank lines separate documents (median {raw.block:,.0f} characters)"
