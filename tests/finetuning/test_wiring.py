@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from tests.finetuning.conftest import MARK
 
 from electrify.finetuning import fit as fitting
+from electrify.finetuning.batches import BatchIndices
 from electrify.finetuning.glue import command as commands
 from electrify.finetuning.glue import problem as jobs
 from electrify.finetuning.glue import submission as submit
@@ -71,14 +72,14 @@ class Seen:
 
     @property
     def labels(self):
-        rows = fitting.BatchIndices(np.arange(LIMIT), np.ones(LIMIT))
+        rows = BatchIndices(np.arange(LIMIT), np.ones(LIMIT))
         return self.run.stepper.task.tensors(rows).labels_B.tolist()
 
     @property
     def pairs(self):
         """Return the tokens of both texts of every training row."""
         numbers = np.arange(len(self.run.stepper.task.batches.lengths))
-        batch = self.run.stepper.task.tensors(fitting.BatchIndices(numbers, numbers))
+        batch = self.run.stepper.task.tensors(BatchIndices(numbers, numbers))
         pairs = []
         for ids, types, real in zip(batch.ids_BL, batch.types_BL, batch.attention_BL, strict=True):
             first, second = ids[(types == 0) & (real == 1)], ids[(types == 1) & (real == 1)]

@@ -247,7 +247,7 @@ def stored_result(problem: Problem, folder: Path) -> Result | None:
         if "identity" not in before:
             if problem.identity:
                 raise damaged_result(path, "no identity")
-            print(f"note: {path} is from an earlier version of electrify; retraining this seed")
+            print(f"note: {path} is from an older version of electrify; this seed is trained again")
             return None
         before = before["identity"]
     refuse_other(
