@@ -86,7 +86,10 @@ def test_from_text_to_shards_and_back_by_settings_file(tmp_path, electrify, voca
         (["corpus", "text", "a.txt", "--out", "a.txt"], "is a file"),
         (["corpus", "text", "a.txt", "--out", "."], "holds files that electrify did not make"),
         (["prepare", "--config"], "--config needs a file"),
-        (["corpus", "text", "a.txt", "--out", "o", "--min-letters", "7"], "must be between 0 and 1"),
+        (
+            ["corpus", "text", "a.txt", "--out", "o", "--min-letters", "7"],
+            "must be between 0 and 1",
+        ),
     ],
 )
 def test_bad_input_ends_in_an_error_that_says_what_got_and_fix(
