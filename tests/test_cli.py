@@ -97,7 +97,10 @@ def test_from_text_to_shards_and_back_by_settings_file(tmp_path, electrify, voca
         (["corpus", "text", "a.txt", "--out", "a.txt"], "is a file"),
         (["corpus", "text", "a.txt", "--out", "."], "contains files that electrify did not make"),
         (["prepare", "--config"], "--config needs a file"),
-        (["corpus", "text", "a.txt", "--out", "o", "--min-letters", "7"], "not a share"),
+        (
+            ["corpus", "text", "a.txt", "--out", "o", "--min-letters", "7"],
+            "must be between 0 and 1",
+        ),
     ],
 )
 def test_errors_say_what_is_wrong_what_was_given_and_how_to_fix_it(
