@@ -212,18 +212,13 @@ def test_the_headline_shows_every_loss_beside_its_chance_level():
     ("generator", "discriminator", "text"),
     [
         (8.5, 0.394, "The generator does not predict better than by token frequency yet."),
-        (
-            6.3,
-            0.394,
-            "The generator still predicts tokens mostly by frequency, which is normal for the "
-            "first few thousand steps.",
-        ),
+        (6.3, 0.394, "The generator still predicts tokens mostly by frequency (normal early on)."),
         (3.0, 0.394, "The generator predicts better than by token frequency."),
         (
             3.0,
             0.45,
-            "The generator predicts better than by token frequency, and the discriminator is not "
-            "better than a constant answer yet.",
+            "The generator predicts better than by token frequency, and the discriminator does not "
+            "beat a constant answer yet.",
         ),
         (nan, nan, ""),
     ],

@@ -118,10 +118,7 @@ def masked_lm_reading(network: str, loss: float, sizes: Sizes) -> str:
     if loss > high:
         return f"the {network} does not predict better than by token frequency yet"
     if loss >= low:
-        return (
-            f"the {network} still predicts tokens mostly by frequency, which is normal for the "
-            "first few thousand steps"
-        )
+        return f"the {network} still predicts tokens mostly by frequency (normal early on)"
     return f"the {network} predicts better than by token frequency" if loss < low else ""
 
 

@@ -67,7 +67,7 @@ def rtd_reading(sizes: Sizes, metrics: Metrics) -> str:
     """Interpret validation metrics in one sentence."""
     clauses = [masked_lm_reading("generator", metrics["generator_loss"], sizes)]
     if metrics["discriminator_loss"] >= base_rate_loss(metrics["replaced_rate"]):
-        clauses.append("the discriminator is not better than a constant answer yet")
+        clauses.append("the discriminator does not beat a constant answer yet")
     return sentence(", and ".join(filter(None, clauses)))
 
 
