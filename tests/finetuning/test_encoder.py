@@ -18,7 +18,7 @@ GOLDEN = json.loads((Path(__file__).parent.parent / "golden/finetune.json").read
 
 
 @pytest.mark.parametrize("case", GOLDEN["truncate_pair"]["cases"], ids=lambda c: str(c["in"]))
-def test_pairs_are_truncated_as_in_the_official_code(case):
+def test_lengths_are_truncated_as_officially(case):
     assert list(truncated_lengths(*case["in"], 128 - 3)) == case["out"]
 
 

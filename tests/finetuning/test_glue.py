@@ -82,7 +82,7 @@ def test_outputs_and_the_weights_of_the_best_runs_are_kept(done, encoder_folder,
     assert any((tensor != names[name]).any() for name, tensor in finetuned.named_parameters())
 
 
-def test_finished_jobs_do_not_run_again_when_seeds_are_added(
+def test_finished_jobs_never_run_again_and_seeds_are_added(
     done, encoder_folder, glue_folder, tmp_path, monkeypatch, capsys
 ):
     import shutil
@@ -189,9 +189,7 @@ def test_two_workers_give_the_same_scores(done, encoder_folder, glue_folder, tmp
     assert mine == [r.scores for r in read_results(done) if r.task == "sst2"]
 
 
-def test_a_killed_command_resumes_and_gives_the_same_scores(
-    done, encoder_folder, glue_folder, tmp_path
-):
+def test_killed_it_goes_on_and_ends_the_same(done, encoder_folder, glue_folder, tmp_path):
     out = tmp_path / "glue"
     command = [sys.executable, "-m", "electrify", "glue", encoder_folder, "--data", glue_folder]
     command += ["--out", out, "--tasks", "sst2", "--seeds", 2, "--lr", 1e-3, "--epochs", 6]

@@ -19,7 +19,7 @@ def test_every_split_of_every_task_is_read(glue_folder):
             assert examples.malformed == 0
 
 
-def test_class_indices_are_those_of_the_official_code(tmp_path):
+def test_labels_are_numbered_as_officially(tmp_path):
     header = ["index", "sentence1", "sentence2", "gold_label"]
     words = ["neutral", "contradiction", "entailment"]
     write_tsv(tmp_path / "MNLI/train.tsv", [header, *[[0, "a", "b", word] for word in words]])

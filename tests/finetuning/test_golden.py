@@ -140,7 +140,7 @@ def rate_gap(adam: torch.optim.Optimizer, step: int) -> float:
     return max(gaps)
 
 
-def test_parameter_groups_are_the_official_ones():
+def test_groups_are_the_official_ones():
     """Every parameter occurs once, with its official layer decay and weight decay."""
     model = classifier()
     groups = parameter_groups(model, 1.0, 0.01, layer_scale(model, 0.8, "official"))

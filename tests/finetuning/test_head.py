@@ -47,7 +47,7 @@ def test_the_official_size_of_a_small_classifier():
 
 
 @pytest.mark.parametrize("outputs", [2, 3])
-def test_the_head_is_initialized_glorot_uniform(outputs):
+def test_the_head_starts_glorot_uniform(outputs):
     bound = GOLDEN["glorot_uniform_bound"][f"classifier_256x{outputs}"]
     small = ElectraModel(ElectraConfig(num_hidden_layers=1, vocab_size=10))
     heads = [Classifier(small, outputs, "classes", "sum", seed=seed).classifier for seed in (0, 0, 1)]  # fmt: skip
@@ -59,7 +59,7 @@ def test_the_head_is_initialized_glorot_uniform(outputs):
     assert not torch.equal(weight, heads[2].weight)
 
 
-def test_the_initial_loss_of_32_rows_is_the_official_one():
+def test_the_sum_of_32_undecided_rows_is_the_official_one():
     """Logs of the official code start at 32 · ln 2 = 22.18; the mean is ln 2."""
     batch = labelled(32, classes=2)._replace(weights_B=torch.ones(32))
     for reduction, wanted in (("sum", 22.18), ("mean", 0.693)):
@@ -70,7 +70,7 @@ def test_the_initial_loss_of_32_rows_is_the_official_one():
         assert sums["examples"] == 32
 
 
-def test_losses_are_those_of_torch_and_exclude_padding_rows():
+def test_losses_are_the_plain_ones_and_filler_is_in_none():
     batch = labelled()
     model = Classifier(backbone(), 3, "classes", "mean").eval()
     loss, sums = model(batch, examples_of(batch))
@@ -106,7 +106,7 @@ def test_micro_batches_add_up(kind, reduction):
     torch.testing.assert_close(weights_a, weights_b, rtol=0, atol=2e-6)
 
 
-def test_dropout_is_on_the_cls_vector_and_only_in_training():
+def test_dropout_is_on_the_vector_and_in_training_alone():
     batch = labelled()
     model = Classifier(backbone(), 3, "classes", "sum", dropout=0.5)  # the tiny backbone has none
     assert torch.equal(model.eval().logits(batch), model.logits(batch))

@@ -254,7 +254,7 @@ def test_there_are_at_least_twenty_mistakes():
 
 @pytest.mark.parametrize("kind", ["zip", "folder"])
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_every_mistake_is_detected_with_its_file_and_line(tmp_path, few, mistake, kind):
+def test_every_mistake_is_found_with_its_file_and_line(tmp_path, few, mistake, kind):
     change, expected = MISTAKES[mistake]
     files = contents(packed(tmp_path))
     change(files)
