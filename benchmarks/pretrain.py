@@ -28,8 +28,8 @@ from torch import nn
 from transformers import CONFIG_MAPPING
 
 from electrify.batches.batch import Batch
-from electrify.batches.masking import most_slots
-from electrify.models.fast import keep_memory
+from electrify.batches.masking import max_slots
+from electrify.models.fast import keep_freed_memory
 from electrify.models.pair import Vocabulary
 from electrify.objectives.objective import build_objective
 from electrify.recipes import schema
@@ -141,7 +141,7 @@ def batch(recipe: Recipe, step: int, vocabulary: Vocabulary = VOCABULARY) -> Bat
     """Return a full batch of random tokens with 15 % of its positions masked."""
     rng = torch.Generator().manual_seed(step)
     size, length = recipe.run.batch_size, recipe.run.length
-    slots = most_slots(recipe.objective.mask_rate, length)
+    slots = max_slots(recipe.objective.mask_rate, length)
     ids_BL = torch.randint(1000, vocabulary.size, (size, length), generator=rng)
     ids_BL[:, 0], ids_BL[:, -1] = vocabulary.cls, vocabulary.sep
     positions_BN = torch.rand(size, length - 2, generator=rng).topk(slots).indices + 1
@@ -153,7 +153,7 @@ def batch(recipe: Recipe, step: int, vocabulary: Vocabulary = VOCABULARY) -> Bat
 
 
 def ours(recipe: Recipe) -> Steps:
-    keep_memory()
+    keep_freed_memory()
     objective = build_objective(recipe, VOCABULARY)
     model = objective.train()
     optimizer = build_optimizer(model, recipe.optimizer)

@@ -14,7 +14,7 @@ from statistics import median
 
 from side_by_side import report, where
 
-from electrify.training.journal import TIMING_FILE, records_of
+from electrify.training.journal import TIMING_FILE, read_records
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 WARM_UP_LINES = 2
@@ -59,7 +59,7 @@ def steps_per_second(args: argparse.Namespace, launcher: list[str], threads: str
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        lines = records_of(run / TIMING_FILE)[WARM_UP_LINES:]
+        lines = read_records(run / TIMING_FILE)[WARM_UP_LINES:]
     return median(line["steps_per_second"] for line in lines)
 
 

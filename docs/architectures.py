@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from electrify.batches.batch import Batch
 from electrify.errors import UserError
 from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
-from electrify.models.gather import flat_rows, head_only_on
+from electrify.models.gather import flat_rows, gather_head_rows
 from electrify.models.inputs import call
 from electrify.models.pair import ARCHITECTURES, Pair, build_pair
 from electrify.models.sharing import shared_parameters
@@ -127,7 +127,7 @@ def gathered_difference(generator: nn.Module, inputs: Batch) -> float:
     generator.eval()
     rows_M = flat_rows(inputs.positions_BN, inputs.ids_BL.shape[1])
     full_MV = call(generator, inputs.masked_BL, inputs).logits.flatten(0, 1)[rows_M]
-    with head_only_on(generator, rows_M):
+    with gather_head_rows(generator, rows_M):
         gathered_MV = call(generator, inputs.masked_BL, inputs).logits[0]
     assert gathered_MV.shape == full_MV.shape
     return float((gathered_MV - full_MV).abs().max())

@@ -197,7 +197,7 @@ def test_a_tokenizer_without_a_mask_token_is_refused(pair):
     class NoMask:
         pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id = 0, 1, 2, 3, None
 
-    with pytest.raises(UserError, match="lacks special tokens") as caught:
+    with pytest.raises(UserError, match="no special tokens for masking") as caught:
         electrify.MaskingCollator(NoMask())
     assert "mask" in caught.value.got
 

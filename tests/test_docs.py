@@ -78,8 +78,8 @@ def parse(monkeypatch):
         return wraps(thing)(lambda settings: None) if path in functions else thing
 
     monkeypatch.setattr(config, "named", named)
-    path_of, known = schema.path_of, schema.names()
-    monkeypatch.setattr(schema, "path_of", lambda n: path_of(n if n in known else "tiny"))
+    recipe_path, known = schema.recipe_path, schema.names()
+    monkeypatch.setattr(schema, "path_of", lambda n: recipe_path(n if n in known else "tiny"))
     return cli.main
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from electrify.cli import main
 from electrify.errors import DamagedError, UserError
-from electrify.recipes.schema import path_of
-from electrify.training.signals import seconds_of
+from electrify.recipes.schema import recipe_path
+from electrify.training.signals import parse_duration
 from electrify.training.upload import open_remote
 
 LONG, DEEP = "9" * 5000, "[" * 1000 + "]" * 1000
-TINY = path_of("tiny").read_text(encoding="utf-8")
+TINY = recipe_path("tiny").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_settings_file(tmp_path, refused, content):
 @pytest.mark.parametrize("time", ["infh", "nanh", "1e400h", "1e300d", "-5m", "0s", "h", LONG + "h"])
 def test_a_budget_that_is_not_a_time(time):
     with pytest.raises(UserError, match="--budget is not a valid duration"):
-        seconds_of(time, "--budget")
+        parse_duration(time, "--budget")
 
 
 @pytest.mark.parametrize("url", ["zip://a.zip", "zip::a.zip", "tar://a", "dir://x", "nope://x"])

@@ -71,7 +71,7 @@ def test_pages_use_the_words_of_the_field(page):
 
 @pytest.mark.parametrize("name", schema.names())
 def test_recipes_use_the_words_of_the_field(name):
-    assert not old_words(schema.path_of(name).read_text())
+    assert not old_words(schema.recipe_path(name).read_text())
 
 
 @pytest.mark.parametrize("command", helps())

@@ -87,7 +87,7 @@ def shown(value: object) -> str:
 MOST_SHOWN = 68
 
 
-def check_least(settings: object, **least: float) -> None:
+def check_minimum(settings: object, **least: float) -> None:
     """Raise an error if a setting is below its minimum."""
     for name, smallest in least.items():
         if (value := getattr(settings, name)) < smallest:

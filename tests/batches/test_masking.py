@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from electrify.batches.masking import Masking, choose_slots, mask_tokens, most_slots, slots_to_use
+from electrify.batches.masking import Masking, choose_slots, mask_tokens, max_slots, slots_to_use
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden/formulas.json").read_text())
 
@@ -23,7 +23,7 @@ def parsed(name: str) -> tuple[int, float]:
 @pytest.mark.parametrize("name", GOLDEN["max_predictions_per_seq"])
 def test_most_slots(name):
     length, rate = parsed(name)
-    assert most_slots(rate, length) == GOLDEN["max_predictions_per_seq"][name]
+    assert max_slots(rate, length) == GOLDEN["max_predictions_per_seq"][name]
 
 
 @pytest.mark.parametrize("table", ["num_to_predict", "used_slots_by_length"])
@@ -34,7 +34,7 @@ def test_slots_to_use_for_every_length(table):
             counts = dict(enumerate(counts["used_slots"], start=counts["first_length"]))
         tokens = np.array([int(count) for count in counts])
         wanted = np.array(list(counts.values()))
-        np.testing.assert_array_equal(slots_to_use(tokens, rate, most_slots(rate, length)), wanted)
+        np.testing.assert_array_equal(slots_to_use(tokens, rate, max_slots(rate, length)), wanted)
 
 
 def full(rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +142,7 @@ def test_only_candidates_are_chosen_and_never_too_many(rows, rate, replacement, 
         used = positions[weights > 0]
         assert np.all(candidates[row, used])
         assert np.all(positions[weights == 0] == 0)
-        assert len(used) <= max(1, most_slots(rate, 20))
+        assert len(used) <= max(1, max_slots(rate, 20))
         assert (len(used) > 0) == candidates[row].any()
         if not replacement:
             assert len(set(used.tolist())) == len(used)

@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import WORDS
 
 from electrify.finetuning import experiment
-from electrify.training.checkpoint import NotSaved
+from electrify.training.checkpoint import SaveError
 
 MARK = "kata"  # the word that makes a sentence positive
 
@@ -140,7 +140,7 @@ def no_room_at_the_end():
 
     def full(*arguments):
         real(*arguments)
-        raise NotSaved(OSError(28, "No space left on device"))
+        raise SaveError(OSError(28, "No space left on device"))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment, "fit", full)

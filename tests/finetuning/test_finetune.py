@@ -23,7 +23,7 @@ from electrify.finetuning.own.predict import predict
 from electrify.finetuning.own.target import Target, undo_standardization
 from electrify.finetuning.results import Result, best_of
 from electrify.storage.commit import read_json, write_json
-from electrify.training.checkpoint import NotSaved
+from electrify.training.checkpoint import SaveError
 
 DESCRIPTIONS = {
     "classes": "2 classes (bad, good); labels are words",
@@ -164,7 +164,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_pat
             super().__init__()
             stops.append(self)
 
-    def progressing(update, name, number, count):
+    def progress_reporter(update, name, number, count):
         def on_progress(step, steps, loss):
             if number == 1 and step == steps // 2:
                 stops[-1].signal = 2
@@ -173,7 +173,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_pat
 
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "Stop", Stop)
-        patch.setattr(command, "progressing", progressing)
+        patch.setattr(command, "progressing", progress_reporter)
         with pytest.raises(KeyboardInterrupt):
             finetune(options)
     assert not (options.out / "result.json").exists()
@@ -230,7 +230,7 @@ def test_an_export_with_different_outputs_is_refused(encoder_folder, tmp_path, m
 
 def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(encoder_folder, tmp_path):
     options = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
-    with no_room_at_the_end(), pytest.raises(NotSaved):
+    with no_room_at_the_end(), pytest.raises(SaveError):
         finetune(options)
     assert list(options.out.glob(".parts/seed-0/checkpoints/step-*/*"))
     finetune(options)  # the lock is released, and nothing is refused

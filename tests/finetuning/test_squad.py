@@ -20,7 +20,7 @@ from electrify.finetuning.squad.command import squad
 from electrify.finetuning.squad.data import read_questions
 from electrify.finetuning.squad.metrics import question_scores
 from electrify.storage.commit import json_bytes
-from electrify.training.checkpoint import NotSaved
+from electrify.training.checkpoint import SaveError
 
 MEMORIZE = Fit(lr=5e-3, epochs=90, batch_size=8, layer_decay=1.0, optimizer="adamw")
 
@@ -250,7 +250,7 @@ def test_failed_training_reports_the_reason(folder, encoder_folder, tmp_path, mo
 def test_a_full_disk_after_the_last_save_keeps_the_checkpoints(folder, encoder_folder, tmp_path):
     short = Fit(epochs=1, batch_size=8)
     settings = Squad(str(encoder_folder), folder, tmp_path / "out", "1.1", fit=short, length=24)
-    with no_room_at_the_end(), pytest.raises(NotSaved):
+    with no_room_at_the_end(), pytest.raises(SaveError):
         squad(settings)
     assert list(settings.out.glob(".parts/seed-0/checkpoints/step-*/*"))
     squad(settings)  # the lock is released, and nothing is refused

@@ -34,7 +34,7 @@ CLASSES = [task.name for task in TASKS.values() if task.labels]
 
 
 @dataclass
-class Seen:
+class Observation:
     """The arguments of the training loop for the last job, all tasks that ran, and the folder."""
 
     run: object
@@ -95,8 +95,8 @@ class Seen:
 def see(encoder_folder, glue_folder, tmp_path, monkeypatch):
     """Run `glue` with a changed preset, recording the training loop's arguments, not training."""
 
-    def see(task="rte", runs=1, **changes) -> Seen:
-        seen = Seen(None, 0, [], tmp_path / "glue")
+    def see(task="rte", runs=1, **changes) -> Observation:
+        seen = Observation(None, 0, [], tmp_path / "glue")
 
         def no_training(run, start):
             seen.run, seen.steps = run, run.cadence.steps

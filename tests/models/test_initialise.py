@@ -9,7 +9,7 @@ import torch
 from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs, tiny_recipe
 
 from electrify.errors import UserError
-from electrify.models.initialise import start_at_counts
+from electrify.models.initialise import set_bias_from_counts
 from electrify.models.inputs import call
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.sharing import PROJECTIONS
@@ -116,7 +116,7 @@ def test_heads_can_start_at_the_frequencies(architecture):
     pair = build_pair(tiny_recipe(architecture), VOCABULARY)
     counts = torch.zeros(VOCABULARY.size, dtype=torch.long)
     counts[5:20] = 100
-    ReplacedTokenDetection(pair.generator, pair.discriminator).start_at_frequencies(counts, 0.15)
+    ReplacedTokenDetection(pair.generator, pair.discriminator).set_output_biases(counts, 0.15)
     inputs = tiny_inputs()
     probs = call(pair.generator.eval(), inputs.masked_BL, inputs).logits.softmax(-1)
     assert probs[..., 5:20].sum(-1).min() > 0.9
@@ -131,4 +131,4 @@ def test_a_head_without_bias_cannot_start_at_the_frequencies():
     recipe = Recipe(Discriminator("modernbert", fields), run=Run(init="huggingface"))
     pair = build_pair(recipe, VOCABULARY)
     with pytest.raises(UserError, match="no output bias to set"):
-        start_at_counts(pair.generator, "generator", torch.ones(VOCABULARY.size))
+        set_bias_from_counts(pair.generator, "generator", torch.ones(VOCABULARY.size))

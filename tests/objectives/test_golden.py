@@ -175,7 +175,11 @@ class EpsilonInside(ElectraAdam):
     """A common variant of Adam."""
 
     def _update(self, params, group):
-        for param, mean, square in zip(params, *self._moments(params, group), strict=True):
+        beta1, beta2 = group["betas"]
+        for param in params:
+            mean, square = self.state[param]["exp_avg"], self.state[param]["exp_avg_sq"]
+            mean.mul_(beta1).add_(param.grad, alpha=1 - beta1)
+            square.mul_(beta2).addcmul_(param.grad, param.grad, value=1 - beta2)
             change = mean / (square + group["eps"]).sqrt() + group["weight_decay"] * param
             param.sub_(change, alpha=group["lr"])
 

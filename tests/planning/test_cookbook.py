@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from electrify.cli import main
-from electrify.recipes.schema import load, names, path_of
+from electrify.recipes.schema import load, names, recipe_path
 
 
 @pytest.fixture
@@ -27,11 +27,15 @@ def test_the_list_has_every_recipe_with_its_description(output):
     assert output("list") == listed
     for name in names():
         line = next(line for line in listed.splitlines() if line.split()[:1] == [name])
-        assert path_of(name).read_text().startswith(f"# {line.removeprefix(f'  {name}').strip()}\n")
+        assert (
+            recipe_path(name)
+            .read_text()
+            .startswith(f"# {line.removeprefix(f'  {name}').strip()}\n")
+        )
 
 
 def test_the_list_and_a_bad_value_import_no_torch(tmp_path):
-    bad = path_of("tiny").read_text().replace("steps = 2_000", "steps = 0")
+    bad = recipe_path("tiny").read_text().replace("steps = 2_000", "steps = 0")
     (tmp_path / "bad.toml").write_text(bad)
     program = (
         "import sys\nfrom electrify.cli import main\n"
@@ -43,7 +47,7 @@ def test_the_list_and_a_bad_value_import_no_torch(tmp_path):
 
 
 def test_show_prints_the_file(output):
-    assert output("show", "tiny") == path_of("tiny").read_text(encoding="utf-8")
+    assert output("show", "tiny") == recipe_path("tiny").read_text(encoding="utf-8")
 
 
 def test_a_copy_is_the_same_recipe_and_overwrites_nothing(output, tmp_path):
@@ -51,7 +55,9 @@ def test_a_copy_is_the_same_recipe_and_overwrites_nothing(output, tmp_path):
     output("copy", "tiny", "mine.toml")
     copy = tmp_path / "tiny.toml"
     assert (
-        copy.read_bytes() == (tmp_path / "mine.toml").read_bytes() == path_of("tiny").read_bytes()
+        copy.read_bytes()
+        == (tmp_path / "mine.toml").read_bytes()
+        == recipe_path("tiny").read_bytes()
     )
     assert load(str(copy)) == load("tiny")
     copy.write_text("mine")
@@ -82,7 +88,7 @@ def test_check_prints_ok_and_parameter_counts(output):
     ],
 )
 def test_check_finds_invalid_recipes(output, tmp_path, change, message):
-    (tmp_path / "a.toml").write_text(path_of("tiny").read_text().replace(*change))
+    (tmp_path / "a.toml").write_text(recipe_path("tiny").read_text().replace(*change))
     assert message in output("check", "a.toml", code=2)
 
 
@@ -106,6 +112,6 @@ def test_bad_input_ends_in_an_error(output, arguments, message):
 
 
 def test_check_notes_networks_that_do_not_fit_in_memory(output, tmp_path):
-    wide = path_of("electra-base").read_text().replace("= 3072", "= 1_000_000")
+    wide = recipe_path("electra-base").read_text().replace("= 3072", "= 1_000_000")
     (tmp_path / "wide.toml").write_text(wide)
     assert "note: the networks of this recipe do not fit in memory" in output("check", "wide.toml")

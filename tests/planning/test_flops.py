@@ -7,7 +7,7 @@ import torch
 from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe
 from torch.utils.flop_counter import FlopCounterMode
 
-from electrify.batches.masking import most_slots
+from electrify.batches.masking import max_slots
 from electrify.models.pair import ARCHITECTURES, Vocabulary, build_pair
 from electrify.objectives.mlm import MaskedLanguageModel
 from electrify.objectives.rtd import ReplacedTokenDetection, Weights
@@ -131,7 +131,7 @@ def test_every_architecture_not_listed_as_inexact_is_within_a_thousandth(archite
 
 def test_the_head_costs_flops_per_slot():
     objective = sketch(load("electra-small"), Vocabulary(30_522, 0, 101, 102))
-    slots = most_slots(0.15, 128)
+    slots = max_slots(0.15, 128)
     difference = flops_per_step(objective, 1, 128, slots) - flops_per_step(objective, 1, 128, 0)
     assert difference == 6 * slots * (
         64 * 128 + 128 * 30_522

@@ -6,7 +6,7 @@ import pytest
 
 from electrify.cli import main
 from electrify.planning.hardware import KNOWN, name_of, near
-from electrify.recipes.schema import path_of
+from electrify.recipes.schema import recipe_path
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_masked_lm_has_one_network(planned):
 
 def test_your_own_recipe_by_path(tmp_path, planned):
     mine = tmp_path / "mine.toml"
-    mine.write_text(path_of("tiny").read_text().replace("steps = 2_000", "steps = 3_000"))
+    mine.write_text(recipe_path("tiny").read_text().replace("steps = 2_000", "steps = 3_000"))
     table = planned(str(mine), "--hardware", "T4")
     assert table["recipe"] == str(mine)
     assert table["run"]["tokens"] == 3_000 * 32 * 64

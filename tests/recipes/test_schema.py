@@ -15,7 +15,7 @@ from electrify.recipes.schema import (
     load,
     names,
     override,
-    path_of,
+    recipe_path,
     with_config_flags,
 )
 from electrify.training.options import Export, Pretrain
@@ -62,7 +62,7 @@ def test_lmtuners_recipes_match_its_model_cards(name):
 @pytest.mark.parametrize("name", names())
 def test_every_recipe_is_valid_and_has_a_description(name):
     check(load(name))
-    first, second, *_ = path_of(name).read_text(encoding="utf-8").splitlines()
+    first, second, *_ = recipe_path(name).read_text(encoding="utf-8").splitlines()
     assert first.startswith("# ")
     assert len(first) <= 82
     assert second.startswith("# Data: electrify ")
@@ -70,7 +70,7 @@ def test_every_recipe_is_valid_and_has_a_description(name):
 
 @pytest.mark.parametrize("name", names())
 def test_a_recipe_sets_every_number_that_affects_training(name):
-    text = path_of(name).read_text(encoding="utf-8")
+    text = recipe_path(name).read_text(encoding="utf-8")
     fields = ["mask_rate", "shown_as_mask", "with_replacement", "lr", "beta1", "beta2", "eps"]
     fields += ["weight_decay", "clip", "schedule", "warmup", "steps", "batch_size", "length"]
     fields += ["init", "kind"]

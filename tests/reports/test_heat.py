@@ -17,7 +17,6 @@ from electrify.errors import UserError
 from electrify.reports.examples import validation_batches
 from electrify.reports.heat import (
     Token,
-    apply_threshold,
     corrupt_text,
     counts,
     counts_text,
@@ -26,6 +25,7 @@ from electrify.reports.heat import (
     heat_html,
     notes_on,
     verdict_on,
+    with_threshold,
 )
 from electrify.reports.page import asset
 from electrify.reports.pair import load_pair
@@ -320,7 +320,7 @@ def test_examples_of_a_run_are_those_it_is_evaluated_on(run):
     with torch.no_grad():
         _, sums = loaded.objective(inputs, inputs.totals())
     found, _ = examples_of_run(run, task.batch_size)
-    shown = [counts(apply_threshold(tokens, Threshold(0.5))) for tokens in found]
+    shown = [counts(with_threshold(tokens, Threshold(0.5))) for tokens in found]
     assert len(shown) == task.batch_size
     assert sum(n["tokens"] for n in shown) == sums["tokens"]
     assert sum(n["caught"] + n["missed"] for n in shown) == sums["replaced"] > 0

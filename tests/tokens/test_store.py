@@ -132,8 +132,10 @@ def test_a_lying_header_is_refused_before_anything_is_allocated(tmp_path, change
 
 def test_a_shard_is_hashed_once_by_several_threads(shards, monkeypatch):
     hashed = []
-    original = store.fault_of
-    monkeypatch.setattr(store, "fault_of", lambda *a: hashed.append(a[1]["name"]) or original(*a))
+    original = store.describe_damage
+    monkeypatch.setattr(
+        store, "describe_damage", lambda *a: hashed.append(a[1]["name"]) or original(*a)
+    )
     examples = Shards(shards, "train")
     examples.verify_ahead()
     with ThreadPoolExecutor(4) as pool:

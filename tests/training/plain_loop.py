@@ -57,7 +57,7 @@ class Plain:
             for example in Shards(shards, "train"):
                 np.add.at(counts_V, example.ids, 1)
             counts_V[[special.pad, special.cls, special.sep, special.mask]] = 0
-            self.model.start_at_frequencies(torch.from_numpy(counts_V), objective.mask_rate)
+            self.model.set_output_biases(torch.from_numpy(counts_V), objective.mask_rate)
         self.start = {name: t.clone() for name, t in model_tensors(self.model).items()}
 
     def batches(self, split: str) -> Iterator[Batch]:

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 
 from electrify.errors import DamagedError
 from electrify.training import checkpoint
-from electrify.training.checkpoint import NotSaved, Policy, Snapshot, Writer
+from electrify.training.checkpoint import Policy, SaveError, Snapshot, Writer
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
 
@@ -156,7 +156,7 @@ def test_a_failing_disk_is_reported_at_the_next_call_and_the_old_checkpoint_is_i
 
     monkeypatch.setattr(checkpoint, "committed_file", failing)
     writer.save(lambda: taken(2))
-    with pytest.raises(NotSaved, match="injected"):
+    with pytest.raises(SaveError, match="injected"):
         writer.wait()
     found = checkpoint.newest(tmp_path, silent)
     assert found is not None
@@ -175,5 +175,5 @@ def test_a_full_disk_reported_by_safetensors_is_a_save_error(tmp_path, monkeypat
     writer = Writer(tmp_path, Policy())
     monkeypatch.setattr(checkpoint, "save_file", full)
     writer.save(lambda: taken(1))
-    with pytest.raises(NotSaved, match="No space left"):
+    with pytest.raises(SaveError, match="No space left"):
         writer.wait()

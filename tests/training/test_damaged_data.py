@@ -103,11 +103,11 @@ def test_edited_manifests_are_damage(name, train, tmp_path):
 
 NO_HASHING = """
 from electrify.tokens import store
-real = store.fault_of
-def fault_of(folder, entry):
+real = store.describe_damage
+def describe_damage(folder, entry):
     assert "split" not in entry, "hashed again"
     return real(folder, entry)
-store.fault_of = fault_of
+store.describe_damage = describe_damage
 """
 
 

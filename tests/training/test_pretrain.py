@@ -197,7 +197,7 @@ def test_randomness_used_by_others_and_the_environment_change_nothing(
         (("--max-time", "20s"), "leaves no time to train"),
         (("--micro-batch", -1), "--micro-batch is too small"),
         (("--discriminator.config.max-position-embeddings", 16), "longer than the discriminator's"),
-        (("--discriminator.config.hidden-size", 33), "cannot be dealt out to its heads"),
+        (("--discriminator.config.hidden-size", 33), "is not a multiple of its attention heads"),
         (("--device", "cuda"), "no CUDA device"),
     ],
 )
@@ -315,10 +315,10 @@ def test_the_precision_is_chosen_once_and_printed(nursery, recipe, shards, tmp_p
     flags = ("--run.precision", "auto", "--optimizer.kind", "muon", "--run.steps", 8)
     command = ("pretrain", recipe, "--data", shards, "--out", out, *flags)
     assert nursery.run(*command, log=log, before=NATIVE + STOP_AT_6) == 130
-    assert "precision bf16, Muon in bf16 (auto: bfloat16 matmuls run at 200" in log.read_text()
+    assert "precision: bf16, Muon in bf16 (auto: bfloat16 matmuls run at 200" in log.read_text()
     assert RunFolder(out).recipe.run.precision == "bf16"
     assert nursery.run(*command, log=log, before=EMULATED) == 0, "on another machine"
-    assert "precision bf16, Muon in bf16 (bfloat16 matmuls run 50 times" in log.read_text()
+    assert "precision: bf16, Muon in bf16 (bfloat16 matmuls run 50 times" in log.read_text()
 
 
 def test_muon_keeps_its_precision_on_another_machine(nursery, recipe, shards, tmp_path):
@@ -330,7 +330,7 @@ def test_muon_keeps_its_precision_on_another_machine(nursery, recipe, shards, tm
 
     log = tmp_path / "log"
     assert nursery.run(*command("a"), log=log, before=NATIVE) == 0
-    assert "precision float32, Muon in bf16" in log.read_text()
+    assert "precision: float32, Muon in bf16" in log.read_text()
     assert nursery.run(*command("b"), log=log, before=NATIVE + STOP_AT_6) == 130
     assert nursery.run(*command("b"), log=log, before=EMULATED) == 0
     assert_equal(tmp_path / "b", tmp_path / "a")
@@ -349,7 +349,7 @@ def test_a_run_that_did_not_record_the_precision_of_muon_keeps_bfloat16(
     del about["muon"]
     (out / "run.json").write_text(json.dumps(about))
     assert nursery.run(*command, log=log, before=EMULATED) == 0
-    assert "Muon in bf16" in log.read_text().rpartition("precision float32")[2]
+    assert "Muon in bf16" in log.read_text().rpartition("precision: float32")[2]
 
 
 def test_muon_uses_float32_if_bfloat16_is_slow(nursery, recipe, shards, tmp_path):
@@ -367,7 +367,7 @@ muon.orthogonal = checked
     command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run", *flags)
     assert nursery.run(*command, log=tmp_path / "log", before=EMULATED + only_float32) == 0
     log = (tmp_path / "log").read_text()
-    assert "precision float32, Muon in float32 (auto: float32 matmuls run at 100" in log
+    assert "precision: float32, Muon in float32 (auto: float32 matmuls run at 100" in log
 
 
 def test_checkpointed_activations_give_the_same_weights(nursery, recipe, shards, tmp_path):

@@ -39,10 +39,10 @@ class Slots(NamedTuple):
     weights_BN: NDArray[np.float32]
 
 
-def most_slots(rate: float, length: int) -> int:
+def max_slots(rate: float, length: int) -> int:
     """Return the number of slots of a full row, with room for half a percent above the rate.
 
-    >>> most_slots(0.15, 128), most_slots(0.15, 512), most_slots(0.25, 512)
+    >>> max_slots(0.15, 128), max_slots(0.15, 512), max_slots(0.25, 512)
     (19, 79, 130)
     """
     return int((rate + 0.005) * length)
@@ -68,7 +68,7 @@ def choose_slots(
 ) -> Slots:
     """Choose the slots of rows of a batch; `key` is (seed, step), `rows_B` the row numbers."""
     seed, step = key
-    most = max(1, most_slots(masking.rate, masking.length))
+    most = max(1, max_slots(masking.rate, masking.length))
     use_B = slots_to_use(real_tokens_B, masking.rate, most)
     available_B = candidates_BL.sum(axis=1)
     if masking.with_replacement:

@@ -49,7 +49,7 @@ class Rows(NamedTuple):
         return Labelled(*padded(ids, types, self.pad), labels_B, torch.ones(len(indices)))
 
 
-def as_rows(encodings: Sequence[Encoding], labels: ArrayLike, kind: LabelKind, pad: int) -> Rows:
+def to_rows(encodings: Sequence[Encoding], labels: ArrayLike, kind: LabelKind, pad: int) -> Rows:
     """Return encodings as rows; empty labels become zeros."""
     values = np.asarray(labels, np.float64)
     if not len(values):

@@ -78,7 +78,7 @@ def open_encoder(source: str) -> Encoder:
     return Encoder(source, config, tokenizer)
 
 
-HEADS_DRAWN = {"init_head": "heads were initialized from the seed"}
+HEADS_INITIALIZED = {"init_head": "heads were initialized from the seed"}
 """Results from versions that kept the head of the pre-trained model lack this identity field."""
 
 

@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from electrify.errors import DamagedError, GuardError
-from electrify.finetuning.encoder import HEADS_DRAWN, Encoder, open_encoder
+from electrify.finetuning.encoder import HEADS_INITIALIZED, Encoder, open_encoder
 from electrify.finetuning.fit import (
-    Fitted,
+    FitResult,
     OnProgress,
     fit,
     no_progress,
@@ -65,7 +65,7 @@ class TrainedModel(NamedTuple):
     outputs: Mapping[str, Outputs]
     answers: Mapping[str, Sequence[Any]]
     scores: Mapping[str, Mapping[str, float]]
-    fitted: Fitted
+    fitted: FitResult
 
 
 class Problem(Protocol):
@@ -256,7 +256,7 @@ def stored_result(problem: Problem, folder: Path) -> Result | None:
         problem.identity,
         others="different settings, a different model or different data",
         free={"source"},
-        later=HEADS_DRAWN,
+        later=HEADS_INITIALIZED,
         free_later={"preset"},
     )
     if not finished:
@@ -284,7 +284,7 @@ def publish(out: Path, folder: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def progressing(update: Update, name: str, done: int, count: int) -> OnProgress:
+def progress_reporter(update: Update, name: str, done: int, count: int) -> OnProgress:
     """Return a callback that reports the progress of one of `count` runs, after `done` of them."""
     return lambda step, steps, loss: update(
         (done + step / steps) / count, f"{name} {step:,}/{steps:,} loss {loss:.3f}"

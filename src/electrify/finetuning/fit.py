@@ -40,7 +40,7 @@ PROGRESS_REPORTS = 50
 """How often a fine-tuning run reports its loss."""
 
 
-class Fitted(NamedTuple):
+class FitResult(NamedTuple):
     """The outcome of a fine-tuning run."""
 
     steps: int
@@ -69,14 +69,14 @@ def fit(
     folder: Path | None = None,
     device: str = "auto",
     on_progress: OnProgress = no_progress,
-) -> Fitted:
+) -> FitResult:
     """Fine-tune a model in place.
 
     `model(batch, totals)` returns the loss of a collated batch and a dictionary of sums that
     contains "loss". Example i has `lengths[i]` tokens. Checkpoints are saved in `folder`, from
     which a killed run is resumed.
     """
-    check_fit(settings)
+    check_hyperparameters(settings)
     engine = Engine(settings.precision, device)
     if settings.precision != "float32" and engine.choice.slow:
         _warn_once(engine.choice.reason)
@@ -132,11 +132,11 @@ def fit(
         raise KeyboardInterrupt
     seconds = time.monotonic() - began
     seen = (steps - start) * len(shuffled.lengths) / shuffled.per_epoch
-    fitted = Fitted(steps, seconds, observer.last, seen / seconds)
+    fitted = FitResult(steps, seconds, observer.last, seen / seconds)
     if checkpoints:
         path = checkpoints / "fitted.json"
         if start == steps and path.is_file():  # the process was killed after the last step
-            return Fitted(**read_json(path))
+            return FitResult(**read_json(path))
         checkpoints.mkdir(exist_ok=True)
         write_json(path, fitted._asdict())
     return fitted
@@ -159,7 +159,7 @@ def remove_checkpoints(folder: Path) -> None:
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
-def check_fit(settings: Fit) -> None:
+def check_hyperparameters(settings: Fit) -> None:
     """Refuse invalid hyperparameters."""
     for name, default in (("lr", "1e-4"), ("epochs", "3"), ("batch_size", "32")):
         if not getattr(settings, name) > 0:

@@ -28,7 +28,7 @@ def enable_fast_path(network: Any) -> None:
         network.set_attn_implementation(attention.NAME)
 
 
-def keep_memory() -> None:
+def keep_freed_memory() -> None:
     """Let the C library keep freed memory for the next step, which needs as much again.
 
     By default it returns large blocks to the system, which then has to zero every page again.

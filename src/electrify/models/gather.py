@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def head_only_on(model: nn.Module, rows_M: Tensor) -> Iterator[None]:
+def gather_head_rows(model: nn.Module, rows_M: Tensor) -> Iterator[None]:
     """Run the head only on these rows of the encoder's output, flattened to B × L."""
 
     def select(module: nn.Module, arguments: Any, output: Any) -> Any:

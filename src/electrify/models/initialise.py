@@ -40,7 +40,7 @@ def initialise(model: Any, generator: torch.Generator) -> None:
 
 
 @torch.no_grad()
-def start_at_counts(network: Any, role: str, counts_V: Tensor) -> None:
+def set_bias_from_counts(network: Any, role: str, counts_V: Tensor) -> None:
     """Set the output bias of a masked-LM head to the log frequencies of the tokens.
 
     Otherwise the first thing that the encoder learns is a direction common to all tokens that
@@ -51,7 +51,7 @@ def start_at_counts(network: Any, role: str, counts_V: Tensor) -> None:
 
 
 @torch.no_grad()
-def start_at_rate(network: Any, role: str, rate: float) -> None:
+def set_bias_from_rate(network: Any, role: str, rate: float) -> None:
     """Set the output bias of a discriminator's head to the log odds of a replaced token."""
     in_encoder = {id(module) for module in network.base_model.modules()}
     head = [module for module in network.modules() if id(module) not in in_encoder]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 
-class Framed(Protocol):
+class ModelInputs(Protocol):
     """The inputs of a model besides the token ids: which tokens are real, and their segment."""
 
     @property
@@ -20,7 +20,7 @@ class Framed(Protocol):
         """0 in the first segment, 1 in the second."""
 
 
-def call(model: nn.Module, ids_BL: Tensor, inputs: Framed) -> Any:
+def call(model: nn.Module, ids_BL: Tensor, inputs: ModelInputs) -> Any:
     """Run a model on token ids; mask, segments and position ids never depend on the ids."""
     arguments = {"input_ids": ids_BL, "attention_mask": inputs.attention_BL}
     if takes_token_types(model):

@@ -216,7 +216,7 @@ def _field_names(architecture: str) -> set[str]:
     return {n for n in declared if n[0] != "_"} | UNDECLARED.get(architecture, set())
 
 
-REFUSALS = (
+BUILD_ERRORS = (
     *(ArithmeticError, AttributeError, ImportError, KeyError, RuntimeError, TypeError, ValueError),
     *(AssertionError, StrictDataclassError),
 )
@@ -226,7 +226,7 @@ REFUSALS = (
 def _build_errors(architecture: str) -> Iterator[None]:
     try:
         yield
-    except REFUSALS as error:
+    except BUILD_ERRORS as error:
         raise UserError(
             f"transformers cannot build {architecture} from this recipe",
             got=f"{type(error).__name__}: {error}",

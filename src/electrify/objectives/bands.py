@@ -66,7 +66,7 @@ class Reference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """What an alarm is decided by; `seen["auc"]` is NaN if it was not measured."""
 
     step: int
@@ -85,9 +85,9 @@ class Alarm(NamedTuple):
     """A training failure that raises no exception."""
 
     kind: str
-    holds: Callable[[Seen], bool]
+    holds: Callable[[Observation], bool]
     """Return whether the metrics of one logging interval show this failure."""
-    text: Callable[[Seen], str]
+    text: Callable[[Observation], str]
     """Return the symptom, its usual causes, and the options to change."""
 
 

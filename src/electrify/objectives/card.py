@@ -21,7 +21,7 @@ ENCODER_SUMMARY = (
 )
 
 
-class Facts(NamedTuple):
+class CardInputs(NamedTuple):
     """The inputs of a model card."""
 
     objective: Objective
@@ -33,7 +33,7 @@ class Facts(NamedTuple):
     """Validation metrics at `step`."""
 
 
-def card(role: str, network: Any, facts: Facts) -> str:
+def card(role: str, network: Any, facts: CardInputs) -> str:
     """Return the README.md of a network's folder."""
     name, roles, run = type(network).__name__, facts.objective.roles, facts.recipe.run
     description = roles[role].description if role in roles else ENCODER_SUMMARY
@@ -95,7 +95,7 @@ def _without_paths(recipe: Recipe) -> Recipe:
     return recipe
 
 
-def _metrics(facts: Facts) -> list[str]:
+def _metrics(facts: CardInputs) -> list[str]:
     rows = [
         f"| {metric.card} | {facts.metrics[name]:.4f} |"
         for name, metric in facts.objective.shown.items()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from electrify.batches.batch import Batch, Totals
-from electrify.models.gather import flat_rows, head_only_on
+from electrify.models.gather import flat_rows, gather_head_rows
 from electrify.models.inputs import call
 
 EPSILON = 1e-6  # google-research/electra adds it to the numbers of slots and of tokens
@@ -33,7 +33,7 @@ def predict_slots(model: nn.Module, batch: Batch[Tensor], totals: Totals) -> Pre
     """Run a model with its head on the slots only; the loss is in float32."""
     length = batch.ids_BL.shape[1]
     rows_M = flat_rows(batch.positions_BN, length)
-    with head_only_on(model, rows_M):
+    with gather_head_rows(model, rows_M):
         logits_MV = call(model, batch.masked_BL, batch).logits.squeeze(0)
     original_M = batch.ids_BL.gather(1, batch.positions_BN).flatten()
     weights_M = batch.weights_BN.flatten()

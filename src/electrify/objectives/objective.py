@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from electrify.batches.batch import Batch, Totals
 from electrify.config import named, unknown
 from electrify.models.fast import enable_fast_path
-from electrify.models.initialise import start_at_counts
+from electrify.models.initialise import set_bias_from_counts
 from electrify.models.pair import Vocabulary
 from electrify.objectives.bands import Alarm, Metrics, Reference, Sizes
 from electrify.recipes.schema import OBJECTIVES, Recipe
@@ -123,11 +123,11 @@ class Objective(nn.Module, ABC):
         """Return what the recipe says the networks share but they do not."""
         return []
 
-    def start_at_frequencies(self, counts_V: Tensor, mask_rate: float) -> None:
+    def set_output_biases(self, counts_V: Tensor, mask_rate: float) -> None:
         """Initialize output biases at token frequencies, so that encoders need not learn them."""
         for role, network in self.networks.items():
             if not self.roles[role].every_token:
-                start_at_counts(network, role, counts_V)
+                set_bias_from_counts(network, role, counts_V)
 
     def config_fields(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return fields of the last evaluation to store in the main network's config."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from electrify.batches.batch import Batch, Totals
-from electrify.models.initialise import start_at_rate
+from electrify.models.initialise import set_bias_from_rate
 from electrify.models.inputs import call
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.sharing import broken_ties
@@ -175,10 +175,10 @@ class ReplacedTokenDetection(Objective):
         """Return what the recipe says the networks share but they do not."""
         return broken_ties(self.generator, self.discriminator, recipe.sharing)
 
-    def start_at_frequencies(self, counts_V: Tensor, mask_rate: float) -> None:
+    def set_output_biases(self, counts_V: Tensor, mask_rate: float) -> None:
         """Initialize output biases at token frequencies and at the mask rate."""
-        start_at_rate(self.discriminator, "discriminator", mask_rate)
-        super().start_at_frequencies(counts_V, mask_rate)
+        set_bias_from_rate(self.discriminator, "discriminator", mask_rate)
+        super().set_output_biases(counts_V, mask_rate)
 
     def config_fields(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the threshold that flags as many tokens as are replaced."""

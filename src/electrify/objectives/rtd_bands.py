@@ -8,8 +8,8 @@ from math import log
 from electrify.objectives.bands import (
     Alarm,
     Metrics,
+    Observation,
     Reference,
-    Seen,
     Sizes,
     masked_lm_details,
     masked_lm_reading,
@@ -116,12 +116,12 @@ def _difference_from_official(sizes: Sizes) -> str:
     return ""
 
 
-def _constant(seen: Seen) -> float:
+def _constant(seen: Observation) -> float:
     """Return the discriminator's loss if it gave every token the same answer."""
     return base_rate_loss(seen["replaced_rate"])
 
 
-def _greedy(seen: Seen) -> bool:
+def _greedy(seen: Observation) -> bool:
     """Return whether samples are correct as often as the argmax, so sampling is greedy."""
     accuracy = seen["generator_accuracy"]
     return accuracy > 0.15 and seen["replaced_rate"] < 1.02 * seen.sizes.mask_rate * (1 - accuracy)

@@ -14,8 +14,8 @@ SHORT_BUDGET = 15 * 60
 LITTLE_TEXT, MUCH_TEXT = 2_000_000, 100_000_000  # characters
 
 
-class Choice(NamedTuple):
-    """A setting, its value, and the reason for it."""
+class Setting(NamedTuple):
+    """A chosen setting: its name, its value, and the reason for it."""
 
     name: str
     value: Any
@@ -29,7 +29,7 @@ class Machine(NamedTuple):
     description: str
 
 
-def choose_reading(raw: RawText) -> list[Choice]:
+def choose_reading(raw: RawText) -> list[Setting]:
     """Choose how files become documents.
 
     >>> novels = RawText("text", files=67, largest=900_000, block=310, wrapped=0.0)
@@ -37,20 +37,20 @@ def choose_reading(raw: RawText) -> list[Choice]:
     [('kind', 'text'), ('split', 'file')]
     """
     files = f"{raw.files:,} file{'s' if raw.files > 1 else ''}"
-    chosen = [Choice("kind", raw.kind, _why_kind(raw, files))]
+    chosen = [Setting("kind", raw.kind, _why_kind(raw, files))]
     if raw.kind == "text":
         paragraphs = 0 < raw.block < PARAGRAPH
         if paragraphs and raw.largest <= MAX_DOCUMENT_BYTES:
             why = f"blank lines separate paragraphs (median {raw.block:.0f} characters)"
-            chosen.append(Choice("split", "file", f"{why}, so each file is one document"))
+            chosen.append(Setting("split", "file", f"{why}, so each file is one document"))
         elif paragraphs:
             why = (
                 f"a file is larger than the longest document ({MAX_DOCUMENT_BYTES // 1_000_000} MB)"
             )
-            chosen.append(Choice("split", "blank", f"{why}, so blank lines separate documents"))
+            chosen.append(Setting("split", "blank", f"{why}, so blank lines separate documents"))
         else:
             why = f"blank lines separate documents (median {raw.block:,.0f} characters)"
-            chosen.append(Choice("split", "blank", why))
+            chosen.append(Setting("split", "blank", why))
     return chosen
 
 
@@ -62,7 +62,7 @@ def _why_kind(raw: RawText, files: str) -> str:
     return f"{files} of this format"
 
 
-def choose_training(text: DocumentText, machine: Machine, seconds: float) -> list[Choice]:
+def choose_training(text: DocumentText, machine: Machine, seconds: float) -> list[Setting]:
     """Choose tokenizer, recipe and length for documents, a machine and a time budget.
 
     >>> german = DocumentText(67, 30_000_000, 400_000, "LATIN", accents=0.015)
@@ -76,13 +76,13 @@ def choose_training(text: DocumentText, machine: Machine, seconds: float) -> lis
         why = (
             "words are separated by spaces" if text.spaced else "every Chinese character is a word"
         )
-        chosen.append(Choice("tokenizer", "wordpiece", why))
+        chosen.append(Setting("tokenizer", "wordpiece", why))
     else:
         why = f"{text.script.title()} puts no spaces between words"
-        chosen.append(Choice("tokenizer", "unigram", why))
+        chosen.append(Setting("tokenizer", "unigram", why))
     keep = text.accents > ACCENTS_ARE_LETTERS
     why = f"{text.accents:.1%} of the letters ({text.script.title()}) change without their accents"
-    chosen.append(Choice("keep_accents", keep, why))
+    chosen.append(Setting("keep_accents", keep, why))
     chosen.append(_vocabulary(text, machine, size))
     if machine.cuda:
         recipe, length, why = "electra-small", 128, f"there is a GPU: {machine.description}"
@@ -94,12 +94,12 @@ def choose_training(text: DocumentText, machine: Machine, seconds: float) -> lis
             64,
             f"{duration(seconds)} on a CPU ({machine.description})",
         )
-    chosen.append(Choice("recipe", recipe, why))
-    chosen.append(Choice("length", length, f"the length that {recipe} was made for"))
+    chosen.append(Setting("recipe", recipe, why))
+    chosen.append(Setting("length", length, f"the length that {recipe} was made for"))
     return chosen
 
 
-def _vocabulary(text: DocumentText, machine: Machine, size: str) -> Choice:
+def _vocabulary(text: DocumentText, machine: Machine, size: str) -> Setting:
     if text.characters < LITTLE_TEXT:
         tokens = 4_096
     elif machine.cuda:
@@ -108,6 +108,6 @@ def _vocabulary(text: DocumentText, machine: Machine, size: str) -> Choice:
         tokens = 8_192
     if text.script == "CJK":
         tokens *= 2
-        return Choice("vocab_size", tokens, f"{size}; Chinese has thousands of characters")
+        return Setting("vocab_size", tokens, f"{size}; Chinese has thousands of characters")
     small = "" if machine.cuda else "; a small model has little room for more"
-    return Choice("vocab_size", tokens, f"{size}{small}")
+    return Setting("vocab_size", tokens, f"{size}{small}")

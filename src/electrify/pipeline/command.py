@@ -14,10 +14,10 @@ import tyro
 
 from electrify import config
 from electrify.corpora.clean import Filters
-from electrify.corpora.corpus import KINDS, Corpus, corpus
+from electrify.corpora.corpus import Corpus, corpus, settings_type
 from electrify.errors import UserError, needs
 from electrify.jobs import available_cores
-from electrify.pipeline.choices import Choice, Machine, choose_reading, choose_training
+from electrify.pipeline.choices import Machine, Setting, choose_reading, choose_training
 from electrify.pipeline.survey import survey_documents, survey_files
 from electrify.recipes import schema
 from electrify.storage.commit import read_json, read_manifest, write_json
@@ -65,10 +65,10 @@ class TrainFromText(config.AcceptsTextPaths):
 
 def train_from_text(settings: TrainFromText) -> int:
     """Run every stage, and return the exit code."""
-    from electrify.training.signals import seconds_of
+    from electrify.training.signals import parse_duration
 
     needs("matplotlib", extra="report", why="the report at the end")  # better to know immediately
-    seconds = seconds_of(settings.budget, "--budget")
+    seconds = parse_duration(settings.budget, "--budget")
     if not settings.texts:
         raise UserError("no texts were given", got="no file or folder", fix="name at least one")
     if settings.recipe:
@@ -80,7 +80,7 @@ def train_from_text(settings: TrainFromText) -> int:
     choices.make(lambda: choose_reading(survey_files(settings.texts)), "kind", "split")
     make_documents(settings, choices, docs)
     choices.make(
-        lambda: choose_training(survey_documents(docs), this_machine(), seconds),
+        lambda: choose_training(survey_documents(docs), describe_machine(), seconds),
         *("tokenizer", "keep_accents", "vocab_size", "recipe", "length"),
     )
     made = MakeTokenizer(
@@ -108,7 +108,7 @@ def make_documents(settings: TrainFromText, choices: "Choices", docs: Path) -> N
         reader_options["split"] = choices["split"]
     if kind in ("jsonl", "parquet"):
         reader_options["text"] = settings.field
-    reader = config.named(KINDS[kind].reader)(**reader_options)
+    reader = type(settings_type(kind)(sources=(), out=docs).reader)(**reader_options)
     flags = {f"--{name}": value for name, value in reader_options.items()}
     announce("corpus", kind, *settings.texts, **flags, **{"--dedup": True, "--out": docs})
     sources = tuple(str(path) for path in settings.texts)
@@ -158,7 +158,7 @@ class Choices:
     def __getitem__(self, name: str) -> Any:
         return self._stored.get(name)
 
-    def make(self, survey: Callable[[], list[Choice]], *names: str) -> None:
+    def make(self, survey: Callable[[], list[Setting]], *names: str) -> None:
         """Choose what an earlier run has not chosen, and print each choice with its reason."""
         given = {name: getattr(self._settings, name) for name in names}
         for name, value in given.items():
@@ -170,11 +170,11 @@ class Choices:
                 )
         if all(name in self._stored for name in names):
             for name in names:
-                self._print(Choice(name, self._stored[name], f"chosen before, see {self._path}"))
+                self._print(Setting(name, self._stored[name], f"chosen before, see {self._path}"))
             return
         for choice in survey():
             if given.get(choice.name) is not None:
-                choice = Choice(choice.name, given[choice.name], "given by its option")
+                choice = Setting(choice.name, given[choice.name], "given by its option")
             self._stored[choice.name] = choice.value
             self._print(choice)
         for name, value in given.items():
@@ -182,12 +182,12 @@ class Choices:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._path, self._stored)
 
-    def _print(self, choice: Choice) -> None:
+    def _print(self, choice: Setting) -> None:
         if choice.value is not None:
             print(f"{choice.name.replace('_', ' ')}: {_text(choice.value)} ({choice.why})")
 
 
-def this_machine() -> Machine:
+def describe_machine() -> Machine:
     """Describe what training can use here."""
     import torch
 

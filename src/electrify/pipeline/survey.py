@@ -24,7 +24,7 @@ _Item = TypeVar("_Item")
 
 SAMPLED_FILES, SAMPLED_BYTES = 50, 200_000
 SAMPLED_DOCUMENTS, SAMPLED_CHARACTERS = 500, 10_000
-SUFFIXES = {
+KIND_OF_SUFFIX = {
     ".txt": "text",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -78,7 +78,7 @@ def survey_files(sources: Sequence[Path]) -> RawText:
         raise UserError(
             "no text was found",
             got=", ".join(map(str, sources)),
-            fix=f"give files or folders with {', '.join(SUFFIXES)} (compressed or not)",
+            fix=f"give files or folders with {', '.join(KIND_OF_SUFFIX)} (compressed or not)",
         )
     if len(kinds) > 1:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
@@ -139,7 +139,7 @@ def kind_of_file(path: Path) -> str | None:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     while suffixes and suffixes[-1] in archive.COMPRESSED:
         suffixes.pop()
-    return SUFFIXES.get(suffixes[-1]) if suffixes else None
+    return KIND_OF_SUFFIX.get(suffixes[-1]) if suffixes else None
 
 
 def script_of(text: str) -> str:

@@ -78,7 +78,7 @@ def _description(name: str) -> str:
 
 
 def _source(name: str) -> str:
-    path = schema.path_of(name)
+    path = schema.recipe_path(name)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

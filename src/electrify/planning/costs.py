@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from electrify.batches.masking import most_slots
+from electrify.batches.masking import max_slots
 from electrify.models.pair import Vocabulary
 from electrify.objectives.objective import Objective
 from electrify.planning import memory
@@ -64,7 +64,7 @@ def _parameters(objective: Objective) -> dict[str, Any]:
 
 
 def _slots(recipe: Recipe) -> int:
-    return max(1, most_slots(recipe.objective.mask_rate, recipe.run.length))
+    return max(1, max_slots(recipe.objective.mask_rate, recipe.run.length))
 
 
 def _memory(

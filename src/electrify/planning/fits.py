@@ -2,7 +2,7 @@
 
 import torch
 
-from electrify.batches.masking import most_slots
+from electrify.batches.masking import max_slots
 from electrify.errors import UserError
 from electrify.models.pair import Vocabulary
 from electrify.planning.hardware import bytes_text, memory_of
@@ -27,7 +27,7 @@ def check_fits(
     precision: Precision = (
         "float32" if run.precision == "float32" or device.type == "cpu" else "mixed"
     )
-    slots = max(1, most_slots(recipe.objective.mask_rate, run.length))
+    slots = max(1, max_slots(recipe.objective.mask_rate, run.length))
     one_example = of_one_example(objective, run.length, slots, precision)
     parameters = trained(objective.networks.values())
     needed = memory(parameters // sharded_by, one_example, rows, precision)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from electrify.config import check_least
+from electrify.config import check_minimum
 from electrify.errors import UserError
 from electrify.planning.hardware import (
     GIGA,
@@ -71,7 +71,7 @@ def plan(settings: Plan) -> dict[str, Any]:
 
 
 def _check(settings: Plan) -> None:
-    check_least(settings, vocab_size=5, devices=1, micro_batch=0)
+    check_minimum(settings, vocab_size=5, devices=1, micro_batch=0)
     for name in ("tflops", "memory"):
         value = getattr(settings, name)
         if value is not None and not value > 0:

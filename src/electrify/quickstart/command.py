@@ -220,7 +220,7 @@ def _compare(
 
 def _planned(settings: Quickstart, start: float, measure_cost: Callable[[], Cost]) -> Comparison:
     """Return the comparison that this machine has time for; a resumed quickstart keeps it."""
-    from electrify.training.signals import seconds_of
+    from electrify.training.signals import parse_duration
 
     requested, path = Comparison(settings.seeds, EPOCHS), settings.out / "comparison.json"
     if path.exists() and (saved := read_json(path))["asked"] == settings.seeds:
@@ -228,7 +228,7 @@ def _planned(settings: Quickstart, start: float, measure_cost: Callable[[], Cost
     chosen = requested
     if not (settings.out / "pretrained").exists():
         cost = measure_cost()
-        normal = seconds_of(settings.budget, "--budget") + NORMAL_SECONDS
+        normal = parse_duration(settings.budget, "--budget") + NORMAL_SECONDS
         remaining = 2 * normal - (time.monotonic() - start)
         chosen = affordable(requested, cost, max(LEAST_SECONDS, remaining))
         if chosen != requested:

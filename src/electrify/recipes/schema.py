@@ -205,7 +205,7 @@ def names() -> list[str]:
     return sorted(path.name[:-5] for path in folder.iterdir() if path.name.endswith(".toml"))
 
 
-def path_of(name: str) -> Path:
+def recipe_path(name: str) -> Path:
     """Return the path of a recipe, given its name or path."""
     if Path(name).suffix == ".toml":
         return Path(name)
@@ -216,7 +216,7 @@ def path_of(name: str) -> Path:
 
 def load(name: str) -> Recipe:
     """Load a recipe of the package by name, or your own by path."""
-    return config.read_settings(Recipe, path_of(name))
+    return config.read_settings(Recipe, recipe_path(name))
 
 
 def override(recipe: Recipe, changes: Mapping[str, Any], others: Sequence[str] = ()) -> Recipe:

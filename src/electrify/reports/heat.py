@@ -130,10 +130,10 @@ def detect(pair: LoadedPair, text: str) -> list[Token]:
         )
         for span in spans
     ]
-    return apply_threshold(tokens, pair.threshold)
+    return with_threshold(tokens, pair.threshold)
 
 
-def apply_threshold(tokens: Sequence[Token], threshold: Threshold) -> list[Token]:
+def with_threshold(tokens: Sequence[Token], threshold: Threshold) -> list[Token]:
     """Return the tokens of one text with the probability from which they are flagged."""
     lowest = threshold.of([token.probability for token in tokens])
     return [token._replace(threshold=lowest) for token in tokens]
@@ -172,7 +172,7 @@ def corrupt_text(pair: LoadedPair, text: str, rate: float, seed: int) -> list[To
         if replaced or (tokens and tokens[-1].replaced):
             before = _space(before, spelled[0], tokens[-1].text if tokens else "", shown)
         tokens.append(Token(shown, original if replaced else "", probability, replaced, before))
-    return apply_threshold(tokens, pair.threshold)
+    return with_threshold(tokens, pair.threshold)
 
 
 def _space(before: str, token: TokenText, previous: str, text: str) -> str:
@@ -228,7 +228,7 @@ def example_tokens(
                 " " if shown.starts_word and tokens else "",
             )
         )
-    return apply_threshold(tokens, threshold)
+    return with_threshold(tokens, threshold)
 
 
 class _Span(NamedTuple):

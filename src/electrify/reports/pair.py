@@ -12,7 +12,7 @@ from electrify.batches.batch import Batch
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, open_encoder
 from electrify.models.detectors import open_discriminator, open_masked_lm
-from electrify.models.inputs import Framed, call
+from electrify.models.inputs import ModelInputs, call
 from electrify.objectives import sampling
 from electrify.objectives.masked_lm import predict_slots
 from electrify.objectives.rtd import Weights, replaced_logits, weights_of
@@ -61,7 +61,7 @@ def sampled(
 
 
 @torch.no_grad()
-def replaced_probs(discriminator: nn.Module, ids_BL: Tensor, frame: Framed) -> Tensor:
+def replaced_probs(discriminator: nn.Module, ids_BL: Tensor, frame: ModelInputs) -> Tensor:
     """Return the probability of each token that it was replaced."""
     probs_BL = torch.sigmoid(replaced_logits(call(discriminator, ids_BL, frame).logits))
     if not probs_BL.isfinite().all():

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from electrify.config import check_least
+from electrify.config import check_minimum
 from electrify.errors import UserError
 from electrify.reports.comparison import comparison_section
 from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
@@ -45,7 +45,7 @@ def report(settings: Report) -> Path:
 def _check(settings: Report) -> None:
     if not settings.folders:
         raise UserError("no folder to report on", got="no arguments", fix="electrify report DIR…")
-    check_least(settings, examples=0)
+    check_minimum(settings, examples=0)
     if settings.out.is_dir() or not settings.out.parent.is_dir():
         raise UserError(
             f"{settings.out} cannot be written",

@@ -16,7 +16,7 @@ from electrify.reports.provenance import Source, read_source
 from electrify.storage.commit import checked_manifest
 from electrify.training import checkpoint
 from electrify.training.folder import RunFolder
-from electrify.training.journal import METRICS_FILE, TIMING_FILE, records_in, renamed
+from electrify.training.journal import METRICS_FILE, TIMING_FILE, parse_records, renamed
 
 Records = list[dict[str, Any]]
 
@@ -165,7 +165,7 @@ def _journal(folder: Path, name: str, sources: list[Source]) -> Records:
         return []
     content, source = read_source(folder, name)
     sources.append(source)
-    return records_in(content, folder / name)
+    return parse_records(content, folder / name)
 
 
 def _newest_checkpoint(folder: Path, sources: list[Source]) -> tuple[int, int | None]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from electrify.config import check_least
+from electrify.config import check_minimum
 from electrify.errors import DamagedError
 from electrify.tokens import show as folders
-from electrify.tokens.show import Show, numbers_to_show, visible
+from electrify.tokens.show import Show, sample_indices, visible
 
 if TYPE_CHECKING:  # these import torch, which --help and other folders do not need
     from electrify.reports.examples import CorruptedExample
@@ -31,7 +31,7 @@ def show(settings: Show) -> None:
 
 
 def _show_run(settings: Show) -> None:
-    check_least(settings, count=1)
+    check_minimum(settings, count=1)
     from electrify.reports.examples import corrupted_example, validation_batches
     from electrify.reports.spelling import speller
     from electrify.reports.threshold import of_run
@@ -39,7 +39,7 @@ def _show_run(settings: Show) -> None:
 
     loaded = load_trained(settings.folder)
     task = validation_batches(settings.folder, loaded)
-    numbers = numbers_to_show(settings, len(task.batches.examples))
+    numbers = sample_indices(settings, len(task.batches.examples))
     spell, threshold = speller(loaded.tokenizer), of_run(settings.folder, loaded.step)
     console = Console(soft_wrap=True, highlight=False)
     console.print(Text(f"{settings.folder}: step {loaded.step:,}, validation examples\n", "dim"))

@@ -209,11 +209,11 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
 
 def verify(folder: Path, manifest: dict[str, Any]) -> list[str]:
     """Return one line per file of a manifest that is missing or differs from what was written."""
-    faults = ((entry["name"], fault_of(folder, entry)) for entry in manifest["files"])
+    faults = ((entry["name"], describe_damage(folder, entry)) for entry in manifest["files"])
     return [f"{name}: {fault}" for name, fault in faults if fault]
 
 
-def fault_of(folder: Path, entry: Mapping[str, Any]) -> str:
+def describe_damage(folder: Path, entry: Mapping[str, Any]) -> str:
     """Return how a file differs from its entry in a manifest; empty if it does not."""
     path = folder / entry["name"]
     if not path.is_file():

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from electrify.config import AcceptsTextPaths, check_least
+from electrify.config import AcceptsTextPaths, check_minimum
 from electrify.corpora.document import documents_at
 from electrify.errors import DamagedError, UserError
 from electrify.storage.commit import checked_manifest, read_manifest, verify
@@ -52,7 +52,7 @@ class Show(AcceptsTextPaths):
 
 def show_folder(settings: Show) -> None:
     """Print examples of a folder of documents or shards, or verify its files."""
-    check_least(settings, count=1)
+    check_minimum(settings, count=1)
     if not (path := settings.folder / "manifest.json").is_file():
         raise UserError(
             f"nothing to show in {settings.folder}",
@@ -91,7 +91,7 @@ def _verify(folder: Path, manifest: dict[str, Any]) -> None:
 
 def _documents(settings: Show) -> Iterator[Text]:
     total = read_manifest(settings.folder, "documents")["documents"]
-    for document in documents_at(settings.folder, numbers_to_show(settings, total)):
+    for document in documents_at(settings.folder, sample_indices(settings, total)):
         names = dict.fromkeys(filter(None, (document.id, document.title, document.label)))
         start = visible(document.text[:LONGEST_DOCUMENT])
         more = len(document.text) - len(start)
@@ -99,7 +99,7 @@ def _documents(settings: Show) -> Iterator[Text]:
         yield text.append(f"\n… and {more:,} more characters", style="dim") if more else text
 
 
-def numbers_to_show(settings: Show, total: int) -> Sequence[int]:
+def sample_indices(settings: Show, total: int) -> Sequence[int]:
     """Return the indices of the items to show: the first ones, or a sample without repeats."""
     count = min(settings.count, total)
     if settings.seed is None:
@@ -110,7 +110,7 @@ def numbers_to_show(settings: Show, total: int) -> Sequence[int]:
 def _examples(settings: Show) -> Iterator[Text]:
     examples = check_split(settings.folder, settings.split)
     loaded = examples.tokenizer()
-    for index in numbers_to_show(settings, len(examples)):
+    for index in sample_indices(settings, len(examples)):
         example = examples[index]
         segments = len(example.starts) + 1
         heading = f"example {index:,} · {len(example.ids)} tokens · {plural(segments, 'segment')}"

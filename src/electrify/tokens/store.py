@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from electrify.errors import DamagedError, UserError
-from electrify.storage.commit import fault_of, read_manifest
+from electrify.storage.commit import describe_damage, read_manifest
 from electrify.storage.verified import Stamp, Verified, stamp_of
 from electrify.tokens import tokenizer
 from electrify.tokens.examples import Example
@@ -216,7 +216,7 @@ class Shards:
         path, stamp = self.folder / entry["name"], self._stamp(entry)
         if stamp in self.verified:
             return Shard(path, entry)
-        if fault := fault_of(self.folder, entry):
+        if fault := describe_damage(self.folder, entry):
             raise _damaged(path, fault)
         shard = Shard(path, entry)
         if fault := shard.fault(self.vocab_size, self.length):
@@ -252,7 +252,7 @@ class Shards:
     def tokenizer(self) -> tokenizer.LoadedTokenizer:
         """Load the tokenizer of the shards; it is an error if its files have changed."""
         for entry in self.manifest["files"]:
-            if "split" not in entry and (fault := fault_of(self.folder, entry)):
+            if "split" not in entry and (fault := describe_damage(self.folder, entry)):
                 raise _damaged(self.folder / entry["name"], fault)
         loaded = tokenizer.load_tokenizer(self.folder / "tokenizer")
         if loaded.vocab_size != self.vocab_size:

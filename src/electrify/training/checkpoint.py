@@ -242,7 +242,7 @@ class Writer:
         try:
             last.result()
         except (OSError, SafetensorError) as error:  # safetensors wraps the error of a full disk
-            raise NotSaved(error) from error
+            raise SaveError(error) from error
 
     def close(self) -> None:
         """Finish the last write and stop."""
@@ -252,7 +252,7 @@ class Writer:
             self._pool.shutdown()
 
 
-class NotSaved(UserError):
+class SaveError(UserError):
     """A checkpoint could not be written; earlier ones are intact."""
 
     def __init__(self, error: Exception) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from electrify.errors import UserError
-from electrify.models.fast import keep_memory
+from electrify.models.fast import keep_freed_memory
 from electrify.training.precision import Asked, Choice, choose_precision
 from electrify.training.sharding import full_tensor
 
@@ -64,7 +64,7 @@ class Engine:
             )
         self.device = self.accelerator.device
         if self.device.type == "cpu":
-            keep_memory()
+            keep_freed_memory()
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         if precision == "float32":
             self.use(Choice("float32", "float32", ""))

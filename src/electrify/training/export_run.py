@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
-from electrify.objectives.card import Facts, card
+from electrify.objectives.card import CardInputs, card
 from electrify.training.folder import RunFolder
 from electrify.training.journal import NO_NAMES, read_metrics
 from electrify.training.options import Export
@@ -21,7 +21,7 @@ def export_run(settings: Export) -> dict[str, Path]:
     networks = {**objective.networks, ENCODER_ROLE: encoder_alone(main)}
     for name, value in objective.config_fields(record).items():
         setattr(main.config, name, value)
-    facts = Facts(objective, recipe, step, about["shards"], record)
+    facts = CardInputs(objective, recipe, step, about["shards"], record)
     cards = {role: card(role, net, facts) for role, net in networks.items()}
     identity = {"run": about["identity"], "step": step}
     export_networks(networks, cards, tokenizer, settings.out, identity, recipe.run.length)

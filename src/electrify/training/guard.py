@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from electrify.errors import GuardError
-from electrify.objectives.bands import Alarm, Metrics, Seen, Sizes
+from electrify.objectives.bands import Alarm, Metrics, Observation, Sizes
 
 MIN_HISTORY = 32  # steps before a spike can be distinguished from noise
 SPIKE_FACTOR = 1.5  # a smaller factor above the mean is never a spike, however small the variance
@@ -170,7 +170,7 @@ class Guard:
         old_enough = step >= self.sizes.patience
         if self.watched in metrics:
             self._watched = [*self._watched, metrics[self.watched]][-INTERVALS:]
-        seen = Seen(step, self.sizes, metrics, self._best, _rising(self._watched))
+        seen = Observation(step, self.sizes, metrics, self._best, _rising(self._watched))
         if old_enough and seen[self.watched] > self._best:
             self._best = seen[self.watched]
         alarms = []

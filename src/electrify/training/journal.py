@@ -35,12 +35,12 @@ def as_line(record: JournalRecord) -> str:
     return json.dumps(defined(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def records_of(path: Path) -> list[dict[str, Any]]:
+def read_records(path: Path) -> list[dict[str, Any]]:
     """Read the records of a journal file, without an incomplete last line."""
-    return records_in(path.read_bytes(), path) if path.exists() else []
+    return parse_records(path.read_bytes(), path) if path.exists() else []
 
 
-def records_in(content: bytes, path: Path) -> list[dict[str, Any]]:
+def parse_records(content: bytes, path: Path) -> list[dict[str, Any]]:
     """Parse the content of a journal file, without an incomplete last line."""
     *lines, _ = content.split(b"\n")
     records = []
@@ -66,13 +66,13 @@ def renamed(record: Mapping[str, Any], former: Mapping[str, str]) -> dict[str, A
 
 def read_metrics(run: Path, former: Mapping[str, str] = NO_NAMES) -> list[dict[str, Any]]:
     """Read the metrics of a run, which may still be training, under their current names."""
-    return [renamed(record, former) for record in records_of(run / METRICS_FILE)]
+    return [renamed(record, former) for record in read_records(run / METRICS_FILE)]
 
 
 def seconds_trained(run: Path) -> float:
     """Return how long a run has trained in seconds, from the speeds in its journal."""
     total, before = 0.0, 0
-    for record in records_of(run / TIMING_FILE):
+    for record in read_records(run / TIMING_FILE):
         total += (record["step"] - before) / record["steps_per_second"]
         before = record["step"]
     return total
@@ -80,7 +80,7 @@ def seconds_trained(run: Path) -> float:
 
 def truncate_after(path: Path, step: int, former: Mapping[str, str] = NO_NAMES) -> None:
     """Keep only the records up to a step, under their current names."""
-    records = (renamed(record, former) for record in records_of(path) if record["step"] <= step)
+    records = (renamed(record, former) for record in read_records(path) if record["step"] <= step)
     content = "".join(map(as_line, records)).encode()
     if not path.exists() or path.read_bytes() != content:
         with committed(path) as temporary:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from electrify.batches.masking import most_slots
+from electrify.batches.masking import max_slots
 from electrify.errors import UserError
 from electrify.models.sharing import encoder_of
 from electrify.objectives.objective import Objective
@@ -28,7 +28,7 @@ def start_at_data(
         counts_V = shards.counts(tokenizer.vocab_size, COUNTED_EXAMPLES)
         special = tokenizer.special
         counts_V[[special.pad, special.cls, special.sep, special.mask]] = 0  # never masked
-        objective.start_at_frequencies(torch.from_numpy(counts_V), recipe.objective.mask_rate)
+        objective.set_output_biases(torch.from_numpy(counts_V), recipe.objective.mask_rate)
 
 
 def checkpoint_activations(objective: Objective) -> None:
@@ -78,5 +78,5 @@ def encoder_parts(network: Any) -> list[nn.Module]:
 def objective_flops(objective: Objective, recipe: Recipe) -> float:
     """Return the FLOPs of one step."""
     run = recipe.run
-    slots = most_slots(recipe.objective.mask_rate, run.length)
+    slots = max_slots(recipe.objective.mask_rate, run.length)
     return float(flops_per_step(objective, run.batch_size, run.length, slots))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from electrify.config import check_least
+from electrify.config import check_minimum
 from electrify.errors import EXIT_INTERRUPTED
 from electrify.objectives.bands import sizes_of
 from electrify.recipes.schema import Recipe, check, override
@@ -25,7 +25,7 @@ from electrify.training.saving import newest_checkpoint
 from electrify.training.schedule import factor
 from electrify.training.setup import set_up
 from electrify.training.sharding import check_can_shard
-from electrify.training.signals import Stop, seconds_of, watching
+from electrify.training.signals import Stop, parse_duration, watching
 from electrify.training.training import Cadence, Stepper, Training
 
 
@@ -36,9 +36,9 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     instead of uploading it.
     """
     check(settings.recipe)
-    check_least(settings, micro_batch=0, workers=0, save_minutes=0)
-    budget = seconds_of(settings.budget, "--budget") if settings.budget else 0.0
-    stop = Stop(seconds_of(settings.max_time, "--max-time") if settings.max_time else None)
+    check_minimum(settings, micro_batch=0, workers=0, save_minutes=0)
+    budget = parse_duration(settings.budget, "--budget") if settings.budget else 0.0
+    stop = Stop(parse_duration(settings.max_time, "--max-time") if settings.max_time else None)
     folder, engine = RunFolder(settings.out), Engine(device=settings.device)
     asked = settings.recipe.run.precision
     engine.use(engine.main_first(lambda: folder.choice(asked, engine.device.type)))

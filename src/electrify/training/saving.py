@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from electrify.training import checkpoint
-from electrify.training.checkpoint import NotSaved, Snapshot, Stored, Writer, snapshot
+from electrify.training.checkpoint import SaveError, Snapshot, Stored, Writer, snapshot
 from electrify.training.engine import Engine
 from electrify.training.journal import NO_NAMES, renamed
 from electrify.training.observer import Observer
@@ -52,7 +52,7 @@ def save(run: Training, step: int) -> None:
         try:
             run.observer.on_save()
         except OSError as error:
-            raise NotSaved(error) from error
+            raise SaveError(error) from error
         # If the loss is not finite, these weights may be the cause, so older checkpoints stay.
         writer.save(take, prune=run.guard.loss_is_finite)
 
@@ -62,7 +62,7 @@ def save_errors_handled(run: Training) -> Iterator[None]:
     """Turn a checkpoint that cannot be written into a warning, unless it must stop the run."""
     try:
         yield
-    except NotSaved as error:
+    except SaveError as error:
         if run.stop_if_unsaved:
             raise
         run.observer.on_warning(

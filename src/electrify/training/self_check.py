@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from electrify.batches.batch import Batch
 from electrify.errors import UserError
 from electrify.models.export import in_evaluation
-from electrify.models.pair import REFUSALS, Vocabulary
+from electrify.models.pair import BUILD_ERRORS, Vocabulary
 from electrify.objectives.objective import Objective
 from electrify.recipes.schema import Recipe
 from electrify.training.optim import named_owners
@@ -86,7 +86,7 @@ def check_padding(objective: Objective, vocabulary: Vocabulary, mask: int) -> li
         try:
             loss, _ = objective(batch, batch.totals())
             loss.backward()
-        except (*REFUSALS, IndexError) as error:
+        except (*BUILD_ERRORS, IndexError) as error:
             raise UserError(
                 "self-check: the networks of this recipe fail on a small batch",
                 got=f"{type(error).__name__}: {error}",

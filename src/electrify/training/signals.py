@@ -73,10 +73,10 @@ def watching(stop: Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def seconds_of(text: str, setting: str) -> float:
+def parse_duration(text: str, setting: str) -> float:
     """Return the seconds of a duration such as "45m", "1.5h", "90s", "2d" or "1h30m".
 
-    >>> seconds_of("45m", "--budget"), seconds_of("1h30m", "--budget")
+    >>> parse_duration("45m", "--budget"), parse_duration("1h30m", "--budget")
     (2700.0, 5400.0)
     """
     *parts, rest = re.split(r"(?<=[smhd])", text.strip().lower())

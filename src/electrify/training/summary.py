@@ -10,7 +10,7 @@ from electrify.training.clock import Spent
 from electrify.training.engine import Engine
 from electrify.training.journal import seconds_trained
 from electrify.training.loop import Done
-from electrify.training.signals import seconds_of
+from electrify.training.signals import parse_duration
 from electrify.training.training import Training
 
 
@@ -65,7 +65,7 @@ def end(done: Done, recipe: Recipe, out: Path, budget: str, spent: Spent) -> str
         )
         return "\n".join(lines)
     if budget:
-        asked = duration(seconds_of(budget, "--budget"))
+        asked = duration(parse_duration(budget, "--budget"))
         lines.append(f"time budget {asked}; trained for {duration(seconds_trained(out))}")
     lines.append(f"done: {recipe.run.steps:,} steps in {out}")
     lines.append(f"next: electrify export {out} --out MODEL")

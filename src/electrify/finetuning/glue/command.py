@@ -11,10 +11,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from electrify.config import check_least, unknown
+from electrify.config import check_minimum, unknown
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
-from electrify.finetuning.experiment import LOADED, commit, progressing, run_one, stored_result
+from electrify.finetuning.experiment import (
+    LOADED,
+    commit,
+    progress_reporter,
+    run_one,
+    stored_result,
+)
 from electrify.finetuning.fit import OnProgress, no_progress
 from electrify.finetuning.glue.data import check_folder, data_fingerprint, has_split, read_split
 from electrify.finetuning.glue.presets import PRESETS, Preset, plan_for, reading_of
@@ -100,7 +106,7 @@ def run_job(job: Job, on_progress: OnProgress = no_progress) -> Result:
 def check_settings(settings: Tuning) -> None:
     """Refuse invalid settings before anything is loaded."""
     check_folder(settings.data)
-    check_least(settings, train_limit=0, workers=0)
+    check_minimum(settings, train_limit=0, workers=0)
     if settings.out.is_file():
         raise UserError(f"{settings.out} is a file", got=f"{settings.out}", fix="use a folder")
 
@@ -219,7 +225,7 @@ def run_missing(jobs: Sequence[Job], workers: int) -> None:
             wave = [job for job in missing if bool(job.problem.starts_from) == chained]
             wave = [job for job in wave if not _source_failed(job)]
             results = (  # a single worker runs in this process and can report every step
-                (run_job(job, progressing(update, job.name, done, len(jobs))) for job in wave)
+                (run_job(job, progress_reporter(update, job.name, done, len(jobs))) for job in wave)
                 if workers == 1
                 else in_order(run_job, wave, pool, ahead=max(1, len(wave)))
             )

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from electrify.finetuning import experiment
-from electrify.finetuning.batches import Rows, as_rows
+from electrify.finetuning.batches import Rows, to_rows
 from electrify.finetuning.encoder import Encoder, encode, load_backbone, new_network
 from electrify.finetuning.experiment import TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.glue.data import GlueExamples, read_split
@@ -83,7 +83,7 @@ class GlueProblem(Problem):
         encodings = encode(encoder, first, second, self.plan.length)
         values = np.asarray(labels if learn else [], np.float64)
         scaled = values if self.task.labels else values / self.plan.score_scale
-        return as_rows(encodings, scaled, self.task.kind, encoder.pad)
+        return to_rows(encodings, scaled, self.task.kind, encoder.pad)
 
     def head(self, encoder: Encoder, seed: int) -> Head:
         """Return the encoder, or that of another job, with the planned head."""

@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from electrify.config import check_least, to_dict, to_toml
+from electrify.config import check_minimum, to_dict, to_toml
 from electrify.errors import UserError
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.experiment import (
     LOADED,
     TO_PUBLISH,
     load_splits,
-    progressing,
+    progress_reporter,
     publish,
     run_one,
     stored_result,
 )
-from electrify.finetuning.fit import check_fit
+from electrify.finetuning.fit import check_hyperparameters
 from electrify.finetuning.options import Finetune
 from electrify.finetuning.own.data import Columns
 from electrify.finetuning.own.problem import OwnProblem
@@ -46,8 +46,8 @@ from electrify.storage.commit import read_json, sha256_of, write_json
 
 def finetune(settings: Finetune) -> dict[str, Any]:
     """Train every unfinished seed and save the best model as a Hugging Face folder."""
-    check_fit(settings.fit)
-    check_least(settings, length=1, seeds=1)
+    check_hyperparameters(settings.fit)
+    check_minimum(settings, length=1, seeds=1)
     requested = Columns(settings.text, settings.pair, settings.label)
     training = read_training(settings.train, settings.kind, requested)
     dev = read_matching(settings.dev, training.target, training.columns)
@@ -106,7 +106,7 @@ def _run_seeds(build: Build, problem: OwnProblem, columns: Columns) -> None:
         for number in range(settings.seeds):
             seed = settings.seed + number
             folder = build.staging / f"seed-{seed}"
-            on_progress = progressing(update, f"seed {seed}", number, settings.seeds)
+            on_progress = progress_reporter(update, f"seed {seed}", number, settings.seeds)
             options = settings.fit, settings.device, on_progress
             stored = stored_result(problem, folder)
             results.append(stored or run_one(problem, settings.model, seed, folder, *options))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from electrify.config import check_least
+from electrify.config import check_minimum
 from electrify.errors import UserError
 from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.fit import outputs
@@ -88,7 +88,7 @@ def _suffix(settings: Predict) -> str:
         got = suffix or "a name without suffix"
         fix = "use an --out that ends in .csv, .tsv or .jsonl"
         raise UserError(f"{settings.out or settings.file} has an unknown format", got=got, fix=fix)
-    check_least(settings, length=0, batch_size=1)
+    check_minimum(settings, length=0, batch_size=1)
     if settings.out and settings.out.resolve() == settings.file.resolve():
         fix = "use another name"
         raise UserError("--out must not be the input file", got=f"{settings.out}", fix=fix)

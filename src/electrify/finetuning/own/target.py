@@ -14,7 +14,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from electrify.errors import UserError
-from electrify.finetuning.batches import as_rows
+from electrify.finetuning.batches import to_rows
 from electrify.finetuning.encoder import Encoder, encode
 from electrify.finetuning.fit import Collate
 from electrify.finetuning.heads import OwnHead
@@ -137,7 +137,7 @@ def prepare_rows(
         encodings = encode(encoder, [" ".join(words) for words in data.words], None, length)
         word_starts = [find_word_starts(*pair) for pair in zip(encodings, data.words, strict=True)]
         tags = tag_indices(data, target.labels) if labelled else word_starts
-        rows = as_rows(encodings, [], "classes", encoder.pad)
+        rows = to_rows(encodings, [], "classes", encoder.pad)
         collate = partial(collate_tagged, rows, word_starts, tags)
         truncated = sum(int((starts_W < 0).sum()) for starts_W in word_starts)
         return OwnRows(rows.lengths, collate, word_starts, truncated)
@@ -148,7 +148,7 @@ def prepare_rows(
         labels = (parse_scores(data) - target.mean) / target.std
     elif labelled:
         labels = class_indices(data, target.labels)
-    rows = as_rows(encodings, labels, kind, encoder.pad)
+    rows = to_rows(encodings, labels, kind, encoder.pad)
     truncated = sum(bool(encoding.overflowing) for encoding in encodings)
     return OwnRows(rows.lengths, rows.collate, [], truncated)
 

@@ -10,18 +10,18 @@ OUT/model                      the model: a transformers folder with the simple 
 
 from typing import Any
 
-from electrify.config import check_least, to_toml
+from electrify.config import check_minimum, to_toml
 from electrify.errors import GuardError, UserError
-from electrify.finetuning.encoder import HEADS_DRAWN, fingerprint
+from electrify.finetuning.encoder import HEADS_INITIALIZED, fingerprint
 from electrify.finetuning.experiment import (
     LOADED,
     load_splits,
-    progressing,
+    progress_reporter,
     publish,
     stored_result,
     train_and_measure,
 )
-from electrify.finetuning.fit import CHECKPOINTS, Fitted, check_fit
+from electrify.finetuning.fit import CHECKPOINTS, FitResult, check_hyperparameters
 from electrify.finetuning.options import Squad
 from electrify.finetuning.squad.data import find_files
 from electrify.finetuning.squad.heads import SPAN_HEADS
@@ -33,14 +33,16 @@ from electrify.storage.commit import read_json, sha256_of
 
 def squad(settings: Squad) -> dict[str, Any]:
     """Fine-tune, answer and score, unless the result exists; return the result."""
-    check_fit(settings.fit)
-    check_least(settings, dev_limit=0)
+    check_hyperparameters(settings.fit)
+    check_minimum(settings, dev_limit=0)
     files = find_files(settings.data, settings.version)
     problem = SquadProblem(settings, files, SPAN_HEADS[settings.head].batch_size)
     with LOADED:
         if not (settings.out / "manifest.json").exists():
             _load(problem)  # invalid input is refused before the folder is created
-        with Build(settings.out, "squad", _identity(problem), HEADS_DRAWN, ["model"]) as build:
+        with Build(
+            settings.out, "squad", _identity(problem), HEADS_INITIALIZED, ["model"]
+        ) as build:
             if not build.finished:
                 build.save_settings(to_toml(settings, without=("out",)))
                 try:
@@ -84,7 +86,7 @@ def _train(build: Build, problem: SquadProblem) -> None:
         if not (folder / CHECKPOINTS).exists():
             print("note: an earlier version of electrify trained this model; it is trained again")
     with progress("fine-tuning") as update:
-        on_progress = progressing(update, "step", 0, 1)
+        on_progress = progress_reporter(update, "step", 0, 1)
         options = settings.model, settings.seed, folder, settings.fit, settings.device, on_progress
         try:
             result = stored_result(problem, folder) or train_and_measure(problem, *options)
@@ -98,7 +100,7 @@ def _train(build: Build, problem: SquadProblem) -> None:
 
 def _table(result: dict[str, Any]) -> str:
     """Return the scores as a table for the terminal."""
-    scores, fitted = result["scores"], Fitted(**result["fit"])
+    scores, fitted = result["scores"], FitResult(**result["fit"])
     lines = [f"SQuAD {result['version']}, {result['head']} head, {scores['total']:,} questions"]
     lines += [f"  {name:<18} {scores[name]:8.2f}" for name in scores if "total" not in name]
     lines.append(
