@@ -14,6 +14,7 @@ from tests.test_docs import ROOT, blocks
 SHORTER = {
     "make quickstart": "electrify quickstart --budget 10s --seeds 2",  # after its set-up
     "make test": "true",  # which runs this
+    'pip install -c constraints.txt -e ".[data,report]"': "true",  # as the tests' environment is
     "--budget 1h": "--budget 10s",
     "--vocab-size 16000": "--vocab-size 100",
 }
