@@ -79,7 +79,7 @@ def parse(monkeypatch):
 
     monkeypatch.setattr(config, "named", named)
     recipe_path, known = schema.recipe_path, schema.names()
-    monkeypatch.setattr(schema, "path_of", lambda n: recipe_path(n if n in known else "tiny"))
+    monkeypatch.setattr(schema, "recipe_path", lambda n: recipe_path(n if n in known else "tiny"))
     return cli.main
 
 

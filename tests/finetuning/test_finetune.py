@@ -173,7 +173,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_pat
 
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "Stop", Stop)
-        patch.setattr(command, "progressing", progress_reporter)
+        patch.setattr(command, "progress_reporter", progress_reporter)
         with pytest.raises(KeyboardInterrupt):
             finetune(options)
     assert not (options.out / "result.json").exists()
