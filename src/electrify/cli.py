@@ -1,6 +1,7 @@
 """The table of commands and what they all share. Each command imports its modules when it runs."""
 
 import errno
+import inspect
 import json
 import os
 import sys
@@ -31,12 +32,12 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "quickstart": Command(
-        "run the whole pipeline on text found in every Python installation",
+        "run the complete pipeline on your Python's docstrings (no downloads)",
         "electrify.quickstart.command:quickstart",
         "electrify quickstart --out quickstart",
     ),
     "train": Command(
-        "train a model on a folder of text: looks, chooses, trains, reports",
+        "train on a folder of text: choose settings, train, export and report",
         "electrify.pipeline.command:train_from_text",
         "electrify train my_texts/ --budget 1h --out trained",
     ),
@@ -83,20 +84,20 @@ COMMANDS = {
         settings="electrify.training.options:Export",
     ),
     "glue": Command(
-        "fine-tune on GLUE, tasks × seeds, and print a table next to published results",
+        "fine-tune on GLUE tasks with several seeds and compare with published results",
         "electrify.finetuning.glue.command:glue",
         "electrify glue model/encoder --data GLUE --tasks cola,mrpc --seeds 5 --out glue",
         json=True,
         settings="electrify.finetuning.options:Glue",
     ),
     "glue submit": Command(
-        "write test predictions of the best runs (a zip for the GLUE server, or files)",
+        "write test-set predictions of the best runs: a zip for the GLUE server, or .tsv files",
         "electrify.finetuning.glue.submit:glue_submit",
         "electrify glue submit glue --data GLUE --out submission.zip",
         settings="electrify.finetuning.options:GlueSubmit",
     ),
     "glue search": Command(
-        "search the learning rate, epochs and layer decay of a task with Optuna",
+        "search the learning rate, layer decay, epochs and batch size of a task with Optuna",
         "electrify.finetuning.glue.search:search",
         "electrify glue search model/encoder --data GLUE --task cola --out search",
         settings="electrify.finetuning.options:Search",
@@ -108,7 +109,7 @@ COMMANDS = {
         json=True,
     ),
     "glue stability": Command(
-        "measure the spread over pre-training seeds of the best runs' average",
+        "measure how GLUE scores vary over pre-training seeds",
         "electrify.finetuning.glue.stability:stability",
         "electrify glue stability glue-1 glue-2 glue-3",
         json=True,
@@ -121,14 +122,14 @@ COMMANDS = {
         settings="electrify.finetuning.options:Probe",
     ),
     "squad": Command(
-        "fine-tune on SQuAD 1.1 or 2.0: answers, n-best lists, exact match and F1",
+        "fine-tune on SQuAD 1.1 or 2.0 and report exact match and F1",
         "electrify.finetuning.squad.command:squad",
         "electrify squad model/encoder --data SQUAD --out squad",
         json=True,
         settings="electrify.finetuning.options:Squad",
     ),
     "finetune": Command(
-        "fine-tune on your own classes, scores or tags (CSV, TSV, JSON lines, CoNLL)",
+        "fine-tune on your own data: classification, regression or tagging",
         "electrify.finetuning.own.command:finetune",
         "electrify finetune model/encoder --train train.tsv --dev dev.tsv --out tuned",
         json=True,
@@ -251,7 +252,7 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
         kind = config.named(command.function.split(":")[0] + ":settings_type")(chosen)
     arguments, file = _config_file(arguments)
     default = config.read_settings(kind, file, required=tyro.MISSING) if file else None
-    description = "\n\n".join([f"{kind.__doc__}", *_hints(command), CONFIG_HELP])
+    description = "\n\n".join([inspect.getdoc(kind) or "", *_hints(command), CONFIG_HELP])
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
 
 
@@ -274,12 +275,12 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
 
     known = f"recipes: {', '.join(schema.names())}, or the path of a .toml file"
     more = f"Run `{program} {schema.names()[-1]} --help` to list the options."
-    overview = [f"usage: {program} RECIPE …", f"{kind.__doc__}", known]
+    overview = [f"usage: {program} RECIPE …", inspect.getdoc(kind) or "", known]
     overview += [f"Example: {command.example}", more]
     name, *arguments = _with_first(program, command, arguments, "recipe", "\n\n".join(overview))
     recipe, arguments = schema.with_config_flags(schema.load(name), arguments)
     default = replace(config.fill(kind, {}, name, tyro.MISSING), recipe=recipe, name=name)
-    description = "\n\n".join([f"{kind.__doc__}", *_hints(command), _fields_help(recipe)])
+    description = "\n\n".join([inspect.getdoc(kind) or "", *_hints(command), _fields_help(recipe)])
     program = f"{program} {name}"
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
 
@@ -313,8 +314,8 @@ def _fields_help(recipe: Any) -> str:
 
 
 CONFIG_HELP = (
-    "--config FILE reads settings from a TOML file; folders of documents, tokenizers, shards and "
-    "fine-tuned models contain theirs as settings.toml."
+    "--config FILE reads options from a TOML file, such as the settings.toml that electrify writes "
+    "to its output folders."
 )
 
 

@@ -19,7 +19,7 @@ class Filters:
     min_chars: int = 1
     """Drop documents with fewer characters."""
     max_chars: int = MAX_DOCUMENT_BYTES
-    """Drop documents with more characters; at most 10,000,000, the longest that is ever read."""
+    """Drop documents with more characters; cannot exceed 10,000,000."""
     min_letters: float = 0.0
     """Drop documents with a smaller fraction of letters among the non-space characters."""
     max_repeated_lines: float = 1.0
@@ -29,7 +29,7 @@ class Filters:
     dedup: bool = False
     """Keep only the first of several documents with the same text."""
     limit: int | None = None
-    """Number of documents after which to stop; None reads all."""
+    """Stop after this many documents; by default all are read."""
 
     def __post_init__(self) -> None:
         fractions = {

@@ -100,8 +100,12 @@ MEASURES = ("documents", "characters", "text_bytes")
 class Corpus(config.AcceptsTextPaths):
     """Turn raw sources into documents."""
 
-    sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE…")]
-    """Files or folders to read; for hub and docstrings, names."""
+    sources: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="SOURCE…", help_behavior_hint="(required)"),
+    ]
+    """Files or folders to read; hub: dataset names; docstrings: package names."""
     out: Path
     """Folder to create."""
     reader: Any = None

@@ -157,7 +157,7 @@ class Text:
     """Plain text: .txt files, compressed or not, or any file given by name."""
 
     split: Literal["blank", "file"] = "blank"
-    """Where a document ends: at blank lines and the end of the file, or only at the end."""
+    """blank: a blank line ends a document; file: each file is one document."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Split the sources into parts."""

@@ -15,6 +15,7 @@ InitHead = Literal["new", "pretrained"]
 LabelKind = Literal["classes", "score"]
 Reduction = Literal["sum", "mean"]
 """How the losses of a batch are reduced."""
+ModelArgument = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,15 @@ class Fit:
     """Hyperparameters of a fine-tuning run."""
 
     lr: float = 1e-4
-    """Peak learning rate (of the head, if layers have their own rates)."""
+    """Peak learning rate; with layer decay, the rate of the head."""
     epochs: float = 3.0
     """Passes over the training set."""
     batch_size: int = 32
     """Examples per step."""
     layer_decay: float = 0.8
-    """Factor of the learning rate from each layer to the one below; 1 disables layer decay."""
+    """Layer-wise learning-rate decay: factor from each layer to the one below; 1 disables it."""
     layers: LayerDecayKind = "intended"
-    """Exponents of the layer decay: intended, or official, with the bug in ELECTRA's code."""
+    """Layer-decay exponents: as intended, or official, with the off-by-one in ELECTRA's code."""
     optimizer: Literal["electra-adam", "adamw"] = "electra-adam"
     """electra-adam: Adam without bias correction, as in the official code."""
     weight_decay: float = 0.0
@@ -38,7 +39,7 @@ class Fit:
     schedule: Literal["electra", "linear", "constant"] = "electra"
     """electra: warm-up multiplied by linear decay, as in the official code."""
     warmup: float = 0.1
-    """Fraction of the steps that warm up the learning rate."""
+    """Fraction of the steps used for learning-rate warm-up."""
     clip: float = 1.0
     """Maximum global gradient norm; 0 disables clipping."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
@@ -54,11 +55,11 @@ class Tuning(AcceptsTextPaths):
     out: Path
     """Folder for the results; rerun to add what is missing."""
     preset: PresetName = "paper"
-    """Published hyperparameters; the tables name the preset of every result."""
+    """Published hyperparameters; seed-003: lmtuners, seed-004: electra_pytorch."""
     head: HeadKind | None = None
-    """official: dropout and a linear layer on [CLS]; own: the architecture's; default: preset's."""
+    """official: dropout, linear on [CLS]; own: the architecture's head; default: the preset's."""
     init_head: InitHead = "new"
-    """new: initialize the head from the seed; pretrained: keep matching weights (--head own)."""
+    """new: random head from the seed; pretrained: load matching weights (needs --head own)."""
     lr: float | None = None
     """Peak learning rate; by default the preset's."""
     epochs: float | None = None
@@ -70,7 +71,7 @@ class Tuning(AcceptsTextPaths):
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Precision of matmuls; bf16 is faster on hardware that supports it."""
     from_mnli: str = ""
-    """Comma-separated tasks to start from an MNLI model, in addition to the preset's."""
+    """Comma-separated tasks to initialize from the MNLI run, besides those of the preset."""
     length: int = 128
     """Maximum tokens per example."""
     train_limit: int = 0
@@ -85,7 +86,7 @@ class Tuning(AcceptsTextPaths):
 class Glue(Tuning):
     """Fine-tune on GLUE tasks with several seeds, and compare the scores with published ones."""
 
-    model: tyro.conf.Positional[str]
+    model: ModelArgument
     """Encoder that transformers can load: a folder or a name on the Hub."""
     tasks: str = "all"
     """Comma-separated: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; all excludes wnli."""
@@ -95,23 +96,23 @@ class Glue(Tuning):
 
 @dataclass(frozen=True)
 class GlueSubmit(AcceptsTextPaths):
-    """Predict the test files with the best run of each task on its development set."""
+    """Predict the test sets with each task's best run, chosen by development score."""
 
-    results: tyro.conf.Positional[Path]
-    """The --out of `electrify glue`."""
+    results: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RESULTS")]
+    """Results folder: the --out of `electrify glue`."""
     data: Path
     """GLUE folder, including the test files."""
     out: Path = Path("submission.zip")
-    """FILE.zip of all tasks for the GLUE server, or a folder for .tsv files of any tasks."""
+    """A .zip with all tasks for the GLUE server, or a folder for .tsv files of finished tasks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to predict on; auto uses CUDA if available, otherwise the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Tuning):
-    """Search for the best learning rate, epochs, layer decay and batch size of a task."""
+    """Search for the best learning rate, layer decay, epochs and batch size; omit those options."""
 
-    model: tyro.conf.Positional[str]
+    model: ModelArgument
     """Encoder that transformers can load: a folder or a name on the Hub."""
     task: str
     """GLUE task to tune."""
@@ -123,7 +124,7 @@ class Search(Tuning):
 class Probe(Tuning):
     """Fine-tune every checkpoint of a pre-training run to see how its scores develop."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the pre-training run."""
     tasks: str = "cola,stsb"
     """Comma-separated GLUE tasks."""
@@ -135,7 +136,7 @@ class Probe(Tuning):
 class Squad(AcceptsTextPaths):
     """Fine-tune an encoder on SQuAD and answer the questions of the development file."""
 
-    model: tyro.conf.Positional[str]
+    model: ModelArgument
     """Encoder that transformers can load: a folder or a name on the Hub."""
     data: Path
     """Folder with train-v1.1*.json and dev-v1.1*.json (or v2.0), plain or .xz."""
@@ -149,15 +150,15 @@ class Squad(AcceptsTextPaths):
         default_factory=lambda: Fit(epochs=2.0, weight_decay=0.01)
     )
     length: int = 512
-    """Maximum tokens per window; lower if the encoder's maximum is lower."""
+    """Maximum tokens per window, capped at the encoder's maximum."""
     stride: int = 128
     """Context tokens between the starts of consecutive windows."""
     train_share: float = 1.0
-    """Fraction of the training questions to use; always the same ones."""
+    """Fraction of the training questions to use; the subset is fixed."""
     dev_limit: int = 0
     """Answer only the first N development questions; 0 answers all."""
     null_threshold: float | None = None
-    """2.0: predict no answer above these null odds; default 0, or -2.75 with --head official."""
+    """SQuAD 2.0 no-answer threshold; by default 0, or -2.75 with --head official."""
     seed: int = 0
     """Seed of new weights, data order and dropout."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -168,7 +169,7 @@ class Squad(AcceptsTextPaths):
 class Finetune(AcceptsTextPaths):
     """Fine-tune an encoder on your CSV, TSV, JSON lines or CoNLL-style files."""
 
-    model: tyro.conf.Positional[str]
+    model: ModelArgument
     """Encoder that transformers can load: a folder or a name on the Hub."""
     train: Path
     """Training file: .csv, .tsv, .jsonl or CoNLL-style; may be compressed (.gz, …)."""
@@ -185,13 +186,13 @@ class Finetune(AcceptsTextPaths):
     label: str = ""
     """Column of the classes, scores or tags."""
     length: int = 256
-    """Maximum tokens per text; longer texts are truncated, and counted."""
+    """Maximum tokens per text; longer texts are truncated and their number is reported."""
     seed: int = 0
     """Seed of the new head, data order and dropout."""
     seeds: int = 1
     """Number of seeds, starting at --seed; the best on the development file is kept."""
     init_head: InitHead = "new"
-    """new: initialize the head from the seed; pretrained: keep the model's matching weights."""
+    """new: random head from the seed; pretrained: load the model's matching head weights."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; auto uses CUDA if available, otherwise the CPU."""
     fit: tyro.conf.OmitArgPrefixes[Fit] = field(default_factory=Fit)
@@ -202,12 +203,12 @@ class Finetune(AcceptsTextPaths):
 class Predict(AcceptsTextPaths):
     """Predict classes, scores or tags for the rows of a file; evaluate them if it has labels."""
 
-    model: tyro.conf.Positional[Path]
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """The --out of `electrify finetune`, or any folder with a sequence or token classifier."""
-    file: tyro.conf.Positional[Path]
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """File of texts: .csv, .tsv, .jsonl or CoNLL-style; may be compressed (.gz, …)."""
     out: Path | None = None
-    """Output file: .csv, .tsv or .jsonl (.gz); by default the terminal, in the format of FILE."""
+    """Output file (.csv, .tsv, .jsonl, .gz); by default standard output, in the format of FILE."""
     text: str = ""
     """Text column, if its name is unusual; a column number in CoNLL-style files."""
     pair: str = ""

@@ -31,34 +31,38 @@ CHOICES_FILE = "choices.json"
 class TrainFromText(config.AcceptsTextPaths):
     """Train a model on a folder of text in one command. Run it again to resume.
 
-    It looks at the text and the machine, chooses how to read, tokenize and train, says why, and
-    ends with an exported model and a report. Every choice has an option.
+    It inspects the text and the machine, chooses the format, tokenizer and recipe, explains each
+    choice, trains, and writes an exported model and a report. An option overrides each choice.
     """
 
-    texts: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT…")]
+    texts: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="TEXT…", help_behavior_hint="(required)"),
+    ]
     """Files or folders: plain text, JSON lines, Parquet or a MediaWiki dump, compressed or not."""
     out: Path
     """Folder to write documents, tokenizer, shards, run, model and report to."""
     budget: str = "1h"
     """Time for pre-training, such as 45m or 8h."""
     kind: Literal["text", "jsonl", "parquet", "wikipedia", "gutenberg"] | None = None
-    """Format of the texts; by default recognised from names and content."""
+    """Format of the texts; by default detected from file names and content."""
     split: Literal["blank", "file"] | None = None
     """Where a document of plain text ends: at blank lines, or at the end of its file."""
     field: str = "text"
     """Field or column that holds the text, in JSON lines and Parquet."""
     tokenizer: Literal["wordpiece", "bpe", "unigram"] | None = None
-    """Kind of tokenizer; by default WordPiece, or Unigram where words have no spaces between."""
+    """Tokenizer; by default WordPiece, or Unigram for text without spaces between words."""
     vocab_size: int | None = None
-    """Number of tokens, special tokens included."""
+    """Vocabulary size, including special tokens; by default chosen from the text."""
     keep_accents: bool | None = None
-    """Keep accents; by default where more than 0.2 % of the letters have one."""
+    """Keep accents; by default if more than 0.2 % of the letters are accented."""
     cased: bool = False
     """Distinguish upper and lower case."""
     recipe: str | None = None
     """Recipe by name or path; by default one that suits the machine and the budget."""
     length: int | None = None
-    """Maximum number of tokens per example."""
+    """Maximum number of tokens per example; by default the recipe's."""
     seed: int = 0
     """Seed of the pre-training run."""
 

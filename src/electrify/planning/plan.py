@@ -30,7 +30,7 @@ class Plan(FromRecipe):
     vocab_size: int = 30_522
     """Vocabulary size; 30,522 is that of bert-base-uncased."""
     hardware: str = THIS_MACHINE
-    """A GPU such as L4, A100-80GB or "RTX 4090" (an unknown name lists all); here: this machine."""
+    """GPU such as L4 or "RTX 4090"; here: this machine. An unknown name prints all names."""
     devices: int = 1
     """Number of devices."""
     tflops: float | None = None
@@ -38,7 +38,7 @@ class Plan(FromRecipe):
     memory: float | None = None
     """Memory of one device in GB, instead of the known or measured memory."""
     utilisation: float | None = None
-    """Fraction of the peak that training reaches; by default 0.2, or 0.55 on this machine's CPU."""
+    """Fraction of the peak FLOP/s to assume; by default 0.2, or 0.55 on this machine's CPU."""
     micro_batch: int = 0
     """Examples per device and micro-batch; 0 for as many as fit."""
 

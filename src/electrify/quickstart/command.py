@@ -74,7 +74,8 @@ def affordable(requested: Comparison, cost: Cost, seconds: float) -> Comparison:
 class Quickstart(AcceptsTextPaths):
     """Run the complete pipeline on the docstrings of this Python installation, without downloads.
 
-    It makes documents, a tokenizer, shards, a pre-trained model, a comparison and a report. Rerun
+    It creates documents, a tokenizer, shards, a pre-trained model, a comparison with random weights
+    and a report. Rerun
     the command to resume.
     """
 
@@ -83,7 +84,7 @@ class Quickstart(AcceptsTextPaths):
     budget: str = "4m"
     """Time for pre-training, such as 4m or 1h30m."""
     seeds: int = 5
-    """Number of fine-tuning runs for each of the pre-trained model and random weights."""
+    """Fine-tuning seeds, each run from the pre-trained model and from random weights."""
 
 
 def quickstart(settings: Quickstart) -> int:

@@ -56,15 +56,15 @@ class Discriminator:
     config: Fields = field(default_factory=dict)
     """Fields of the architecture's configuration; others have its default values."""
     init_from: str = ""
-    """Folder or Hub name of a model to start from, with its sizes; empty to train from scratch."""
+    """Folder or Hub name of a model to initialize from (its sizes apply); empty: from scratch."""
 
 
 @dataclass(frozen=True)
 class Generator:
-    """The network that replaces masked tokens by samples."""
+    """The network that fills masked positions with sampled tokens."""
 
     architecture: str = ""
-    """Model type in transformers; empty for that of the discriminator."""
+    """Model type in transformers; empty uses the discriminator's."""
     width: float = 1.0
     """Hidden size as a fraction of the discriminator's; heads and feed-forward scale with it."""
     depth: float = 1.0
@@ -72,7 +72,7 @@ class Generator:
     config: Fields = field(default_factory=dict)
     """Fields of its configuration that differ from the scaled discriminator's."""
     init_from: str = ""
-    """Folder or Hub name of a model to start from, with its sizes; width and depth are ignored."""
+    """Folder or Hub name of a model to initialize from; its sizes replace width and depth."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Sharing:
     """Weights that generator and discriminator share."""
 
     embeddings: Literal["tied", "words", "gdes", "none"] = "tied"
-    """tied: all embeddings and their LayerNorm; words: word embeddings; gdes: as in DeBERTa-v3."""
+    """tied: all, with LayerNorm; words: token embeddings; gdes: as DeBERTa-v3; none: separate."""
     projection: bool = False
     """Also share the projection after the embeddings, if the architecture has one."""
     encoder: bool = False
@@ -96,7 +96,7 @@ class ObjectiveSettings:
     mask_rate: float = 0.15
     """Fraction of tokens to mask."""
     shown_as_mask: float = 0.85
-    """Fraction of the masked tokens that are replaced by [MASK]; the others stay as they are."""
+    """Fraction of masked positions replaced by [MASK]; the others keep their token."""
     with_replacement: bool = False
     """Draw the masked positions with replacement, as the official code does."""
     whole_words: bool = False
@@ -130,7 +130,7 @@ class Optimizer:
     clip: float = 1.0
     """Maximum gradient norm over all parameters; 0 disables clipping."""
     schedule: Literal["electra", "linear", "cosine", "wsd", "constant"] = "electra"
-    """Schedule of the learning rate; electra: warm-up times decay; wsd: warm-up, stable, decay."""
+    """Learning-rate schedule; electra: warm-up multiplied by decay; wsd: warm-up, stable, decay."""
     warmup: int = 10_000
     """Number of warm-up steps."""
 
@@ -148,9 +148,9 @@ class Run:
     seed: int = 0
     """Random seed of initial weights, data order, masks and samples."""
     init: Literal["official", "huggingface"] = "official"
-    """Initial weights: as in ELECTRA's code, or as transformers initialises the architecture."""
+    """Weight initialization: official (ELECTRA's code) or huggingface (transformers' default)."""
     output_bias: Literal["zero", "frequencies"] = "zero"
-    """Initial output biases: zero, or the frequencies of tokens and of replacements."""
+    """Initial output biases: zero, or from token frequencies (LM head) and mask rate (RTD head)."""
     precision: Literal["auto", "float32", "bf16", "fp16"] = "float32"
     """Precision of matmuls; auto: bf16 if faster, else float32. Losses and weights stay float32."""
     log_every: int = 100
@@ -158,13 +158,13 @@ class Run:
     eval_every: int = 5_000
     """Steps between evaluations on the validation set; 0 disables them."""
     eval_batches: int = 16
-    """Number of validation batches per evaluation, always the same ones."""
+    """Validation batches per evaluation; every evaluation uses the same ones."""
     save_every: int = 10_000
     """Steps between checkpoints, in addition to those saved by time."""
     keep_last: int = 2
     """Number of newest checkpoints to keep."""
     keep_percent: tuple[float, ...] = ()
-    """Percentages of the run whose checkpoints are kept permanently."""
+    """Keep the checkpoints at these percentages of the run permanently."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,13 @@ from electrify.config import AcceptsTextPaths
 
 @dataclass(frozen=True, kw_only=True)
 class Report(AcceptsTextPaths):
-    """Write pre-training runs, GLUE results and fine-tuned models to one HTML page."""
+    """Summarize pre-training runs, GLUE results and fine-tuned models in one HTML page."""
 
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]
+    folders: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="DIR…", help_behavior_hint="(required)"),
+    ]
     """Folders written by `pretrain` (finished or still running), `glue` or `finetune`."""
     out: Path = Path("report.html")
     """The HTML file to write."""
@@ -23,25 +27,25 @@ class Report(AcceptsTextPaths):
 
 @dataclass(frozen=True)
 class Inspect(AcceptsTextPaths):
-    """Show, for each token, the probability that it was replaced; piped output is a table."""
+    """Show, for each token, the probability that it was replaced; when piped, as a TSV table."""
 
-    model: tyro.conf.Positional[str]
-    """An export, its discriminator, a run, or any ELECTRA-like discriminator."""
-    text: tyro.conf.Positional[str] = ""
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """Exported model, its discriminator/, a run, or any RTD discriminator transformers loads."""
+    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TEXT]")] = ""
     """The text to inspect."""
     corrupt: bool = False
     """Let the generator replace some tokens first, and show which are detected."""
     rate: float = 0.15
-    """Fraction of tokens to mask for --corrupt; correctly predicted tokens stay original."""
+    """Fraction to mask for --corrupt; tokens the generator predicts correctly count as original."""
     seed: int = 0
     """Random seed for the positions and tokens of --corrupt."""
     html: Path | None = None
-    """Write an HTML page to this file instead."""
+    """Write the result to this HTML file."""
     json: bool = False
-    """Print JSON instead."""
+    """Print the result as JSON."""
     serve: bool = False
-    """Serve a page on this machine to try texts in, until Ctrl-C."""
+    """Serve an interactive web page until Ctrl-C."""
     host: str = "127.0.0.1"
-    """Address for --serve; other machines cannot reach the default."""
+    """Address for --serve; the default is reachable from this machine only."""
     port: int = 0
     """Port for --serve; 0 picks a free one."""

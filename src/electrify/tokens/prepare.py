@@ -45,7 +45,11 @@ REPORTED = ("documents", "examples", "tokens", "mean length", "dropped", "unknow
 class Prepare(config.AcceptsTextPaths):
     """Turn documents into token shards for training."""
 
-    docs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DOCS…")]
+    docs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="DOCS…", help_behavior_hint="(required)"),
+    ]
     """Folders of documents made by `electrify corpus`."""
     tokenizer: str
     """A tokenizer folder, a vocab.txt or a model name on the Hugging Face Hub."""
@@ -55,12 +59,12 @@ class Prepare(config.AcceptsTextPaths):
     """Maximum number of tokens per example, including special tokens."""
     layout: Layout = "electra"
     """electra: two segments of adjacent text. pairs: two random lines of a document.
-    packed: consecutive documents; attention crosses them, and all after the first have segment 1.
+    packed: consecutive documents; attention crosses boundaries; segment id 1 after the first.
     """
     overflow: Overflow = "carry"
-    """Carry tokens that do not fit over to the next example, or drop them as the original does."""
+    """Carry tokens that do not fit to the next example, or drop them as the official code does."""
     validation: float = 0.01
-    """Fraction of documents for validation; with few documents, the ends of some documents."""
+    """Fraction of documents for validation; if there are few, the ends of some are used instead."""
     test: float = 0.01
     """Fraction of documents for the test set, for a final evaluation."""
     seed: int = 0

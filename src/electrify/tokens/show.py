@@ -33,10 +33,11 @@ _CONTROLS = {
 class Show(AcceptsTextPaths):
     """Print examples of documents, shards or a run, or verify every file's checksum.
 
-    For a run, print validation examples as its networks see them at the newest checkpoint.
+    For a run, print validation examples with the generator's samples and the discriminator's
+    predictions at the newest checkpoint.
     """
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """A folder made by `electrify corpus`, `electrify prepare` or `electrify pretrain`."""
     count: int = 3
     """Number of examples to print."""
@@ -47,7 +48,7 @@ class Show(AcceptsTextPaths):
     ids: bool = False
     """Also print token ids."""
     verify: bool = False
-    """Verify the SHA-256 of every file instead."""
+    """Verify the SHA-256 of every file; print no examples."""
 
 
 def show_folder(settings: Show) -> None:

@@ -31,19 +31,23 @@ ACCENTS_MATTER = 0.01  # fraction of letters changed by stripping accents, above
 class MakeTokenizer(config.AcceptsTextPaths):
     """Train a tokenizer on documents, or convert one, and save it for AutoTokenizer."""
 
-    docs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DOCS…")]
+    docs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="DOCS…", help_behavior_hint="(not needed with --load)"),
+    ]
     """Folders of documents made by `electrify corpus`."""
     out: Path
     """Output folder."""
     kind: Literal["wordpiece", "bpe", "unigram"] = "wordpiece"
     """WordPiece as in BERT and ELECTRA, byte-level BPE as in RoBERTa, or Unigram as in ALBERT.
-    Only Unigram is not bit-reproducible."""
+    Unigram training is not bit-reproducible; the others are."""
     vocab_size: int = 30_522
     """Vocabulary size, including special tokens."""
     cased: bool = False
     """Distinguish upper and lower case (wordpiece, unigram; bpe always does)."""
     keep_accents: bool = False
-    """Keep accents, which distinguish letters in Vietnamese, for example; implied by --cased."""
+    """Keep accents, as languages such as Vietnamese need; implied by --cased."""
     min_frequency: int = 2
     """Minimum number of occurrences of a token (wordpiece, bpe)."""
     max_chars: int = 200_000_000

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -21,7 +21,7 @@ class Pretrain(FromRecipe):
     out: Path
     """Folder of the run."""
     micro_batch: int = 0
-    """Examples per forward pass, to save memory; 0 uses all of a process's examples at once."""
+    """Examples per forward and backward pass (gradient accumulation); 0 disables splitting."""
     workers: int = 1
     """Number of threads that prepare batches in advance; 0 prepares them in the training loop."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -33,12 +33,12 @@ class Pretrain(FromRecipe):
     checkpoint_activations: bool = False
     """Recompute activations in the backward pass to save memory, for large models."""
     budget: str = ""
-    """Training time such as 45m or 8h; sets the number of steps, the warm-up and the intervals."""
+    """Training time such as 45m or 8h; sets steps, warm-up and intervals to fit."""
     max_time: str = ""
-    """Time limit such as 12h; saves and stops 30 seconds before it, to be resumed."""
+    """Time limit of this process, such as 12h; saves and exits 30 s before it. Rerun to resume."""
     save_minutes: float = 15.0
-    """Most minutes between checkpoints, in addition to run.save_every steps; 0 disables it."""
-    on_save_error: Literal["go-on", "stop"] = "go-on"
+    """Maximum minutes between checkpoints, besides --run.save-every; 0 disables the timer."""
+    on_save_error: Literal["continue", "stop"] = "continue"
     """Whether to continue or stop if a checkpoint cannot be written."""
     on_spike: Literal["off", "warn", "skip"] = "warn"
     """Reaction to a spike of the loss or the gradient norm: ignore it, warn, or skip the batch."""
@@ -52,7 +52,7 @@ class Pretrain(FromRecipe):
 class Export(AcceptsTextPaths):
     """Export the networks of a run for transformers, with tokenizer and model card."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of a run."""
     out: Path
     """Folder to create."""

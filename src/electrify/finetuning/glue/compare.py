@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -18,9 +18,9 @@ from electrify.storage.commit import differences, read_json
 class Compare(AcceptsTextPaths):
     """Test whether one model is better than another on the tasks and seeds that both have."""
 
-    first: tyro.conf.Positional[Path]
+    first: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
     """Results of the first model: the --out of `electrify glue`."""
-    second: tyro.conf.Positional[Path]
+    second: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="B")]
     """Results of the second model."""
 
 

@@ -28,9 +28,13 @@ from electrify.storage.commit import read_json
 
 @dataclass(frozen=True)
 class Stability(AcceptsTextPaths):
-    """Show the spread of scores over pre-training seeds: the best run of each task, averaged."""
+    """Show how the average of each task's best run varies over pre-training seeds."""
 
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR…")]
+    folders: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="DIR…", help_behavior_hint="(required)"),
+    ]
     """The --out folders of `electrify glue`, one for each pre-trained model."""
 
 
