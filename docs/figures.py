@@ -65,9 +65,12 @@ def pipeline(_: Any) -> None:
         arrow = {"arrowstyle": "-|>", "mutation_scale": 11, "color": GREY}
         axes.add_patch(FancyArrowPatch((at + 0.36, 0), (at + 0.64, 0), **arrow))
         axes.text(at + 0.5, 0.3, command, ha="center", va="bottom", family="monospace", size=9)
-    below = {1: "tokenizer", 3: "report · inspect", 4: "transformers"}
-    for at, name in below.items():
-        axes.text(at, -0.3, name, ha="center", va="top", family="monospace", size=9)
+    axes.text(1.5, -0.42, "tokenizer", ha="center", va="center", family="monospace", size=9)
+    curve = {"arrowstyle": "-|>", "mutation_scale": 9, "color": GREY, "linestyle": ":"}
+    axes.add_patch(FancyArrowPatch((1, -0.22), (1.22, -0.42), **curve))
+    axes.add_patch(FancyArrowPatch((1.78, -0.42), (2, -0.22), **curve))
+    axes.text(3, -0.3, "report · inspect", ha="center", va="top", family="monospace", size=9)
+    axes.text(4, -0.3, "loads in\ntransformers", ha="center", va="top", size=9)
 
 
 def speed(record: Any) -> None:
