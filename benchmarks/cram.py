@@ -14,6 +14,7 @@ missing. Nothing else should run at the same time, because the budget is wall ti
 """
 
 import argparse
+import json
 import math
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -44,6 +46,8 @@ FINETUNING = {
     "--layer-decay": 1,
     "--head": "own",
 }
+CURVES = ("generator_loss", "mlm_loss", "auc")
+BATCH_TOKENS = 32 * 64
 SOURCES = {
     "enwik8.gz": "wikipedia",
     "openstax_textbooks.txt.xz": "text",
@@ -59,6 +63,7 @@ def main() -> None:
     parser.add_argument("--budget", default="45m")
     parser.add_argument("--rows", default="none,mlm,official,ours")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--record", type=Path, help="write rows, curves and scores as JSON")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     ours = schema.load("cram-cpu")
@@ -80,6 +85,8 @@ def main() -> None:
     for row in rows:
         if row != "none":
             print(f"{row:10} {learned(args.out / row / 'run')}")
+    if args.record:
+        args.record.write_text(json.dumps(record(args.out, rows), indent=1) + "\n")
 
 
 def electrify(*args: object, **flags: object) -> None:
@@ -192,6 +199,29 @@ def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
         return difference
     error = sum(stdev(scores) ** 2 / len(scores) for scores in (ours, theirs)) ** 0.5
     return f"{difference} ± {error:.3f}"
+
+
+def record(out: Path, rows: Sequence[str]) -> dict[str, Any]:
+    """Return what docs/figures.py draws: scores of every seed, and validation curves.
+
+    Tasks that some row has not finished are left out.
+    """
+    by_row = {row: by_task(out / row / "glue") for row in rows}
+    tasks = [TASKS[name] for name in TASK_NAMES if all(by_row[row][name] for row in rows)]
+    found: dict[str, Any] = {}
+    for row in rows:
+        found[row] = {"scores": {task.name: by_row[row][task.name] for task in tasks}}
+        if row != "none":
+            found[row]["curve"] = [
+                {"tokens": line["step"] * BATCH_TOKENS} | {k: line[k] for k in CURVES if k in line}
+                for line in read_metrics(out / row / "run")
+                if line["split"] == "validation"
+            ]
+    return {
+        "tasks": {t.name: {"title": t.title, "metric": t.metrics[0]} for t in tasks},
+        "rows": found,
+        "uniform_loss": math.log(VOCABULARY),
+    }
 
 
 def learned(run: Path) -> str:

@@ -97,7 +97,7 @@ def speed(record: Any) -> None:
 def scores(record: Any) -> None:
     """Development scores of each row after fine-tuning: every seed, and the mean."""
     tasks = record["tasks"]
-    figure, panels = plt.subplots(1, len(tasks), figsize=(9.6, 3.0))
+    figure, panels = plt.subplots(1, len(tasks), figsize=(2 + 1.9 * len(tasks), 3.0))
     shown = [name for name in ROWS if name in record["rows"]]
     for axes, (task, metric) in zip(panels, tasks.items(), strict=True):
         for at, name in enumerate(shown):
@@ -108,7 +108,7 @@ def scores(record: Any) -> None:
             axes.text(at, max(*values, 0) + 0.012, f"{mean:.2f}", ha="center", size=8.5)
         axes.set_title(f"{metric['title']}\n{metric['metric']}", size=10, color=GREY)
         axes.set_xticks([])
-        axes.set_ylim(*metric["limits"])
+        axes.set_ylim(0, 1)
     handles = [plt.Rectangle((0, 0), 1, 1, color=ROWS[name][1]) for name in shown]
     figure.legend(handles, [ROWS[name][0] for name in shown], loc="lower center", ncols=4)
     figure.subplots_adjust(bottom=0.14, top=0.84, wspace=0.5, left=0.05, right=0.99)

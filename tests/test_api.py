@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -188,6 +189,8 @@ def test_padding_is_never_masked_nor_counted(pair):
         batch = Batch(**collate([example]))
         assert batch.attention_BL.sum() == len(plain["input_ids"])
         assert batch.positions_BN.max() < len(plain["input_ids"])
+    small = {"input_ids": [5] * 300, "attention_mask": np.ones(300, np.uint8)}
+    assert Batch(**collate([small])).attention_BL.shape == (1, 300), "no overflow"
     left_padded = {"input_ids": [0, 2, 5, 3], "attention_mask": [0, 1, 1, 1]}
     with pytest.raises(UserError, match="padded at the end"):
         collate([left_padded])
@@ -197,7 +200,7 @@ def test_a_tokenizer_without_a_mask_token_is_refused(pair):
     class NoMask:
         pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id = 0, 1, 2, 3, None
 
-    with pytest.raises(UserError, match="no special tokens for masking") as caught:
+    with pytest.raises(UserError, match="lacks special tokens") as caught:
         electrify.MaskingCollator(NoMask())
     assert "mask" in caught.value.got
 

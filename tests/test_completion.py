@@ -48,4 +48,4 @@ def test_every_command_has_its_options(words):
 def test_fish_has_a_line_for_every_word(words):
     lines = fish(words).splitlines()
     assert len(lines) == sum(map(len, words.values()))
-    assert all(line.count("'") % 2 == 0 for line in lines)
+    assert all(line.replace(r"\'", "").count("'") % 2 == 0 for line in lines)

@@ -100,9 +100,10 @@ def bash(words: Mapping[str, list[str]], zsh: bool = False) -> str:
 
 def fish(words: Mapping[str, list[str]]) -> str:
     """Return the script for fish."""
+    summaries = {name: COMMANDS[name].summary.replace("'", r"\'") for name in words[""]}
     lines = [
-        f"complete -c electrify -n __fish_use_subcommand -f -a {name} -d '{COMMANDS[name].summary}'"
-        for name in words[""]
+        f"complete -c electrify -n __fish_use_subcommand -f -a {name} -d '{summary}'"
+        for name, summary in summaries.items()
     ]
     for command, following in words.items():
         if command:

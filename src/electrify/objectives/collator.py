@@ -40,7 +40,7 @@ class MaskingCollator:
         ids: dict[str, Any] = {n: getattr(tokenizer, f"{n}_token_id", None) for n in SPECIAL_ROLES}
         if missing := [role for role, number in ids.items() if number is None and role != "unk"]:
             raise UserError(
-                "the tokenizer has no special tokens for masking",
+                "the tokenizer lacks special tokens",
                 got=f"no {', '.join(missing)} token",
                 fix='call tokenizer.add_special_tokens({"mask_token": "[MASK]", …}) and resize the '
                 "embeddings of both networks",
@@ -67,7 +67,7 @@ def _real_tokens(example: Mapping[str, Any]) -> int:
     mask = example.get("attention_mask")
     if mask is None:
         return len(example["input_ids"])
-    count = int(sum(mask))
+    count = sum(int(real) for real in mask)  # small integer types would overflow
     if not all(mask[:count]):
         raise UserError(
             "examples must be padded at the end",

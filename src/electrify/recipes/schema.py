@@ -306,11 +306,10 @@ def check(recipe: Recipe) -> None:
         for number in value if isinstance(value, tuple) else (value,):
             if number not in allowed:
                 flag = f"--{name.replace('_', '-')}"
-                default = getattr(getattr(Recipe(), section), field_name)
                 raise UserError(
                     f"{name} must be {allowed}",
                     got=config.shown(number),
-                    fix=f"use a value in that range for {flag}; the default is {default}",
+                    fix=f"use a value in that range for {flag}",
                 )
     for role in ("discriminator", "generator"):
         fields_set = getattr(recipe, role).config

@@ -47,7 +47,7 @@ def compile_networks(objective: Objective) -> list[str]:
     """Compile what is called with the same shapes in every step; returns descriptions by role."""
     compiled = []
     for role, network in objective.networks.items():
-        # The heads of other networks see a different number of tokens in each step.
+        # The heads of other networks see different rows in each step, through a hook.
         parts = [network] if objective.roles[role].every_token else encoder_parts(network)
         if not parts:
             raise UserError(

@@ -1,7 +1,7 @@
 """Optimizers and their parameter groups.
 
 `ElectraAdam` is the official Adam: no bias correction, ε outside the square root, decoupled weight
-decay. Its first step changes every weight by 3.16 times the learning rate, so the official schedule
+decay. Its first step changes every weight by 3.16 times the learning rate; the official schedule
 starts at 0.
 """
 

@@ -66,7 +66,7 @@ def save_errors_handled(run: Training) -> Iterator[None]:
         if run.stop_if_unsaved:
             raise
         run.observer.on_warning(
-            f"{error.what}: {error.got}; training continues until the next save"
+            f"{error.what}: {error.got}; training continues, and the next save is tried as usual"
         )
 
 
