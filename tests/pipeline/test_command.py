@@ -73,7 +73,7 @@ def test_killed_at_any_stage_it_resumes(posts, tmp_path, electrify):
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("nowhere",), "nowhere does not exist"),
+        (("nowhere",), "nowhere cannot be read"),
         (("posts", "--budget", "soon"), "--budget"),
         (("posts", "--recipe", "tinny"), "tiny"),
     ],
@@ -82,3 +82,30 @@ def test_bad_input_is_refused_before_anything_is_made(arguments, what, posts, tm
     failed = electrify("train", *arguments, "--out", "out", code=2, cwd=tmp_path)
     assert what in failed.stderr
     assert not (tmp_path / "out/docs").exists()
+
+
+def test_an_option_can_be_corrected_until_its_stage_has_begun(posts, tmp_path, electrify):
+    out = tmp_path / "out"
+    electrify("train", posts, "--budget", "5s", "--vocab-size", 3, "--out", out, code=2)
+    assert not (out / "tokenizer").exists()
+    done = electrify("train", posts, "--budget", "5s", "--vocab-size", 200, "--out", out)
+    assert "vocab size: 200 (given by its option)" in done.stdout
+
+
+@pytest.mark.parametrize("content", ["[]", '{"kind": 5}', '{"colour": "red"}'])
+def test_damaged_choices_are_named(content, posts, tmp_path, electrify):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "choices.json").write_text(content)
+    process = electrify("train", posts, "--out", out, code=None)
+    assert process.returncode in (2, 3)
+    assert "error:" in process.stderr
+
+
+def test_an_output_that_cannot_be_is_refused(posts, tmp_path, electrify):
+    (tmp_path / "file").write_text("mine")
+    failed = electrify("train", posts, "--out", tmp_path / "file", code=2)
+    assert "cannot be created" in failed.stderr
+    failed = electrify("train", posts, "--out", posts / "out", code=2)
+    assert "--out is inside a source" in failed.stderr
+    assert not (posts / "out").exists()

@@ -126,7 +126,7 @@ def settings_type(kind: str) -> type[Corpus]:
 
 def corpus(settings: Corpus) -> dict[str, Any]:
     """Build the documents and return their manifest."""
-    _refuse_output_in_source(settings.out, _paths(settings.sources))
+    refuse_output_in_source(settings.out, _paths(settings.sources))
     identity = {
         "settings": {
             "kind": type(settings.reader).__name__,
@@ -174,7 +174,7 @@ def _fingerprints(reader: Reader, sources: Sequence[str]) -> list[dict[str, Any]
     return fingerprints
 
 
-def _refuse_output_in_source(out: Path, sources: Sequence[Path]) -> None:
+def refuse_output_in_source(out: Path, sources: Sequence[Path]) -> None:
     """Refuse an output inside a source: the next run would read it as text."""
     out = Path(os.path.realpath(out))  # unlike resolve, allows circular links
     for source in (Path(os.path.realpath(source)) for source in sources if source.exists()):

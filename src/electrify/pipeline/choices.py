@@ -3,10 +3,12 @@
 from typing import Any, NamedTuple
 
 from electrify.corpora.archive import MAX_DOCUMENT_BYTES
+from electrify.errors import UserError
 from electrify.pipeline.survey import DocumentText, RawText
 from electrify.progress import duration
+from electrify.recipes import schema
 
-PARAGRAPH = 500
+PARAGRAPH, PARAGRAPH_OF_MANY_FILES = 500, 2_000
 """Characters: blocks between blank lines that are shorter are paragraphs, not documents."""
 ACCENTS_ARE_LETTERS = 0.002
 """Fraction of letters with accents; English text has about a tenth of it."""
@@ -32,82 +34,84 @@ class Machine(NamedTuple):
 def choose_reading(raw: RawText) -> list[Setting]:
     """Choose how files become documents.
 
-    >>> novels = RawText("text", files=67, largest=900_000, block=310, wrapped=0.0)
-    >>> [(choice.name, choice.value) for choice in choose_reading(novels)]
+    >>> novels = RawText("text", files=67, largest=900_000, block=310)
+    >>> [(setting.name, setting.value) for setting in choose_reading(novels)]
     [('kind', 'text'), ('split', 'file')]
     """
     files = f"{raw.files:,} file{'s' if raw.files > 1 else ''}"
-    chosen = [Setting("kind", raw.kind, _why_kind(raw, files))]
-    if raw.kind == "text":
-        paragraphs = 0 < raw.block < PARAGRAPH
-        if paragraphs and raw.largest <= MAX_DOCUMENT_BYTES:
-            why = f"blank lines separate paragraphs (median {raw.block:.0f} characters)"
-            chosen.append(Setting("split", "file", f"{why}, so each file is one document"))
-        elif paragraphs:
-            why = (
-                f"a file is larger than the longest document ({MAX_DOCUMENT_BYTES // 1_000_000} MB)"
+    reason = {
+        "text": f"{files} of plain text{', wrapped at a page width' * (raw.wrapped > 0.5)}",
+        "gutenberg": f"{files} of Project Gutenberg, whose boilerplate is removed",
+    }
+    kind = Setting("kind", raw.kind, reason.get(raw.kind, f"{files} of this format"))
+    return [kind, _split(raw)] if raw.kind == "text" else [kind]
+
+
+def _split(raw: RawText) -> Setting:
+    fits, limit = raw.largest <= MAX_DOCUMENT_BYTES, f"{MAX_DOCUMENT_BYTES // 1_000_000} MB"
+    if not raw.separated:
+        if not fits:
+            raise UserError(
+                f"a file is larger than a document may be ({limit}) and has no blank lines",
+                got=f"{raw.largest / 1e6:.0f} MB of text in one file",
+                fix="put blank lines between documents, or write one JSON object per line (.jsonl)",
             )
-            chosen.append(Setting("split", "blank", f"{why}, so blank lines separate documents"))
-        else:
-            why = f"blank lines separate documents (median {raw.block:,.0f} characters)"
-            chosen.append(Setting("split", "blank", why))
-    return chosen
+        return Setting("split", "file", "there are no blank lines, so each file is one document")
+    median = f"median {raw.block:,.0f} characters"
+    shortest = PARAGRAPH if raw.files == 1 else PARAGRAPH_OF_MANY_FILES
+    if raw.block >= shortest:
+        return Setting("split", "blank", f"blank lines separate documents ({median})")
+    if not fits:
+        why = f"a file is larger than a document may be ({limit})"
+        return Setting("split", "blank", f"{why}, so blank lines separate documents")
+    why = f"blank lines separate paragraphs ({median})"
+    return Setting("split", "file", f"{why}, so each file is one document")
 
 
-def _why_kind(raw: RawText, files: str) -> str:
-    if raw.kind == "gutenberg":
-        return f"{files} with Project Gutenberg's header; its boilerplate is removed"
-    if raw.kind == "text" and raw.wrapped > 0.5:
-        return f"{files} of plain text, with lines wrapped at a page's width"
-    return f"{files} of this format"
-
-
-def choose_training(text: DocumentText, machine: Machine, seconds: float) -> list[Setting]:
+def choose_training(
+    text: DocumentText, machine: Machine, seconds: float, recipe: str | None = None
+) -> list[Setting]:
     """Choose tokenizer, recipe and length for documents, a machine and a time budget.
 
-    >>> german = DocumentText(67, 30_000_000, 400_000, "LATIN", accents=0.015)
+    >>> german = DocumentText(67, 30_000_000, "LATIN", accents=0.015)
     >>> laptop = Machine(cuda=False, description="2 cores")
-    >>> {c.name: c.value for c in choose_training(german, laptop, 3600)}["recipe"]
+    >>> {s.name: s.value for s in choose_training(german, laptop, 3600)}["recipe"]
     'cram-cpu'
     """
-    size = f"{text.characters / 1e6:,.1f} million characters"
-    chosen = []
-    if text.spaced or text.script == "CJK":
-        why = (
-            "words are separated by spaces" if text.spaced else "every Chinese character is a word"
-        )
-        chosen.append(Setting("tokenizer", "wordpiece", why))
+    script = "Japanese" if text.script == "HIRAGANA" else text.script.title()
+    if text.spaced:
+        tokenizer = Setting("tokenizer", "wordpiece", "words are separated by spaces")
+    elif text.script == "CJK":
+        tokenizer = Setting("tokenizer", "wordpiece", "Chinese characters are words")
     else:
-        why = f"{text.script.title()} puts no spaces between words"
-        chosen.append(Setting("tokenizer", "unigram", why))
-    keep = text.accents > ACCENTS_ARE_LETTERS
-    why = f"{text.accents:.1%} of the letters ({text.script.title()}) change without their accents"
-    chosen.append(Setting("keep_accents", keep, why))
-    chosen.append(_vocabulary(text, machine, size))
-    if machine.cuda:
-        recipe, length, why = "electra-small", 128, f"there is a GPU: {machine.description}"
-    elif seconds < SHORT_BUDGET:
-        recipe, length, why = "tiny", 64, f"{duration(seconds)} on a CPU ({machine.description})"
+        tokenizer = Setting("tokenizer", "unigram", f"{script} puts no spaces between words")
+    accents = f"{text.accents:.1%} of the letters ({script}) change without their accents or marks"
+    if recipe:
+        why = "given by its option"
+    elif machine.cuda:
+        recipe, why = "electra-small", f"there is a GPU: {machine.description}"
     else:
-        recipe, length, why = (
-            "cram-cpu",
-            64,
-            f"{duration(seconds)} on a CPU ({machine.description})",
-        )
-    chosen.append(Setting("recipe", recipe, why))
-    chosen.append(Setting("length", length, f"the length that {recipe} was made for"))
-    return chosen
+        recipe = "tiny" if seconds < SHORT_BUDGET else "cram-cpu"
+        why = f"{duration(seconds)} on a CPU ({machine.description})"
+    return [
+        tokenizer,
+        Setting("keep_accents", text.accents > ACCENTS_ARE_LETTERS, accents),
+        _vocabulary(text, machine),
+        Setting("recipe", recipe, why),
+        Setting("length", schema.load(recipe).run.length, f"the length of {recipe}"),
+    ]
 
 
-def _vocabulary(text: DocumentText, machine: Machine, size: str) -> Setting:
+def _vocabulary(text: DocumentText, machine: Machine) -> Setting:
+    """Choose a vocabulary that the text can fill and the model can hold."""
     if text.characters < LITTLE_TEXT:
         tokens = 4_096
     elif machine.cuda:
         tokens = 30_522 if text.characters >= MUCH_TEXT else 16_384
     else:
         tokens = 8_192
-    if text.script == "CJK":
-        tokens *= 2
-        return Setting("vocab_size", tokens, f"{size}; Chinese has thousands of characters")
-    small = "" if machine.cuda else "; a small model has little room for more"
+    size = f"{text.characters:,} characters of text"
+    if text.script in ("CJK", "HIRAGANA"):
+        return Setting("vocab_size", 2 * tokens, f"{size} in a script of thousands of characters")
+    small = "" if machine.cuda else ", and a small model has little room for more"
     return Setting("vocab_size", tokens, f"{size}{small}")

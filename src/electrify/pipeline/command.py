@@ -8,23 +8,33 @@ import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 
 from electrify import config
 from electrify.corpora.clean import Filters
-from electrify.corpora.corpus import Corpus, corpus, settings_type
+from electrify.corpora.corpus import Corpus, corpus, refuse_output_in_source, settings_type
 from electrify.errors import UserError, needs
 from electrify.jobs import available_cores
 from electrify.pipeline.choices import Machine, Setting, choose_reading, choose_training
 from electrify.pipeline.survey import survey_documents, survey_files
 from electrify.recipes import schema
-from electrify.storage.commit import read_json, read_manifest, write_json
+from electrify.storage.commit import damaged, read_json, read_manifest, write_json
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
 
 CHOICES_FILE = "choices.json"
+STAGE_OF_CHOICE = {
+    "kind": "docs",
+    "split": "docs",
+    "tokenizer": "tokenizer",
+    "keep_accents": "tokenizer",
+    "vocab_size": "tokenizer",
+    "length": "shards",
+    "recipe": "run",
+}
+"""The folder of the stage that uses a choice first."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ class TrainFromText(config.AcceptsTextPaths):
     """Format of the texts; by default detected from file names and content."""
     split: Literal["blank", "file"] | None = None
     """Where a document of plain text ends: at blank lines, or at the end of its file."""
-    field: str = "text"
+    text: str = "text"
     """Field or column that holds the text, in JSON lines and Parquet."""
     tokenizer: Literal["wordpiece", "bpe", "unigram"] | None = None
     """Tokenizer; by default WordPiece, or Unigram for text without spaces between words."""
@@ -79,12 +89,17 @@ def train_from_text(settings: TrainFromText) -> int:
         schema.check(schema.load(settings.recipe))
     out = settings.out
     docs, tokenizer, shards, run = (out / n for n in ("docs", "tokenizer", "shards", "run"))
+    make_folder(out, settings.texts)
     choices = Choices(settings)
 
-    choices.make(lambda: choose_reading(survey_files(settings.texts)), "kind", "split")
+    choices.make(
+        lambda: choose_reading(survey_files(settings.texts, settings.kind)), "kind", "split"
+    )
     make_documents(settings, choices, docs)
     choices.make(
-        lambda: choose_training(survey_documents(docs), describe_machine(), seconds),
+        lambda: choose_training(
+            survey_documents(docs), describe_machine(), seconds, settings.recipe
+        ),
         *("tokenizer", "keep_accents", "vocab_size", "recipe", "length"),
     )
     made = MakeTokenizer(
@@ -108,10 +123,10 @@ def make_documents(settings: TrainFromText, choices: "Choices", docs: Path) -> N
     """Turn the texts into documents, duplicates removed."""
     kind = choices["kind"]
     reader_options: dict[str, Any] = {}
-    if kind == "text":
+    if kind == "text" and choices["split"]:
         reader_options["split"] = choices["split"]
     if kind in ("jsonl", "parquet"):
-        reader_options["text"] = settings.field
+        reader_options["text"] = settings.text
     reader = type(settings_type(kind)(sources=(), out=docs).reader)(**reader_options)
     flags = {f"--{name}": value for name, value in reader_options.items()}
     announce("corpus", kind, *settings.texts, **flags, **{"--dedup": True, "--out": docs})
@@ -143,52 +158,73 @@ def train_and_report(settings: TrainFromText, choices: "Choices", shards: Path, 
     export_run(Export(run, model))
     announce("report", run, **{"--out": page})
     report(Report(folders=(run,), out=page))
-    labels = "--train train.csv --dev dev.csv --out tuned"
+    encoder, labels = shlex.quote(f"{model / 'encoder'}"), "--train train.csv --dev dev.csv"
     print(f"""
-Next:
+Next steps:
   look at the run        open {page} in a browser
-  try sentences          electrify inspect {model} --serve
-  train on your labels   electrify finetune {model / "encoder"} {labels}""")
+  try sentences          electrify inspect {shlex.quote(str(model))} --serve
+  train on your labels   electrify finetune {encoder} {labels} --out tuned""")
     return 0
 
 
 class Choices:
-    """What was chosen for a folder: by its options, by an earlier run of the command, or now."""
+    """What was chosen for a folder: by its options, by an earlier run of the command, or now.
+
+    A choice is final once the folder of the stage that uses it exists; until then, options and the
+    survey may change it.
+    """
 
     def __init__(self, settings: TrainFromText) -> None:
         self._path, self._settings = settings.out / CHOICES_FILE, settings
-        self._stored = read_json(self._path) if self._path.exists() else {}
+        self._stored: dict[str, Any] = {}
+        if self._path.exists():
+            stored = read_json(self._path)
+            if not isinstance(stored, dict) or not stored.keys() <= STAGE_OF_CHOICE.keys():
+                raise damaged(self._path, f"not the choices of this command: {str(stored)[:60]}")
+            self._stored = stored
+            hints = get_type_hints(TrainFromText)
+            for name, value in stored.items():
+                config.checked(hints[name], value, name)
 
     def __getitem__(self, name: str) -> Any:
         return self._stored.get(name)
 
     def make(self, survey: Callable[[], list[Setting]], *names: str) -> None:
-        """Choose what an earlier run has not chosen, and print each choice with its reason."""
+        """Choose what is not final yet, and print each choice with its reason."""
         given = {name: getattr(self._settings, name) for name in names}
-        for name, value in given.items():
-            if value is not None and self._stored.get(name, value) != value:
+        final = {name for name in names if name in self._stored and self._is_final(name)}
+        for name in final:
+            if given[name] is not None and given[name] != self._stored[name]:
                 raise UserError(
                     f"{self._path.parent} was made with another --{name.replace('_', '-')}",
-                    got=f"the folder has {self._stored[name]}, the command says {value}",
+                    got=f"the folder has {self._stored[name]}, the command says {given[name]}",
                     fix="use the same one, or another --out; nothing was changed",
                 )
-        if all(name in self._stored for name in names):
-            for name in names:
-                self._print(Setting(name, self._stored[name], f"chosen before, see {self._path}"))
-            return
-        for choice in survey():
-            if given.get(choice.name) is not None:
-                choice = Setting(choice.name, given[choice.name], "given by its option")
-            self._stored[choice.name] = choice.value
-            self._print(choice)
-        for name, value in given.items():
-            self._stored.setdefault(name, value)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self._path, self._stored)
+        chosen = [Setting(n, self._stored[n], f"chosen before, see {self._path}") for n in final]
+        if final < set(names):
+            for setting in survey():
+                if setting.name in final:
+                    continue
+                if given[setting.name] is not None:
+                    setting = Setting(setting.name, given[setting.name], "given by its option")
+                chosen.append(setting)
+            self._stored |= {setting.name: setting.value for setting in chosen}
+            write_json(self._path, self._stored)
+        for setting in chosen:
+            print(f"{setting.name.replace('_', ' ')}: {_text(setting.value)} ({setting.why})")
 
-    def _print(self, choice: Setting) -> None:
-        if choice.value is not None:
-            print(f"{choice.name.replace('_', ' ')}: {_text(choice.value)} ({choice.why})")
+    def _is_final(self, name: str) -> bool:
+        return (self._path.parent / STAGE_OF_CHOICE[name]).exists()
+
+
+def make_folder(out: Path, texts: Iterable[Path]) -> None:
+    """Make the output folder, which must not lie inside the texts."""
+    refuse_output_in_source(out, list(texts))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fix = "use a folder for --out that can be created"
+        raise UserError(f"{out} cannot be created", got=f"{error}", fix=fix) from error
 
 
 def describe_machine() -> Machine:

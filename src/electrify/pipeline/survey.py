@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from electrify.corpora import archive
 from electrify.corpora.document import documents_at
+from electrify.corpora.plaintext import as_utf8
 from electrify.corpora.wrapping import blocks_of, is_wrapped_prose, wrap_width
 from electrify.errors import UserError
 from electrify.storage.commit import read_manifest
@@ -24,18 +25,19 @@ _Item = TypeVar("_Item")
 
 SAMPLED_FILES, SAMPLED_BYTES = 50, 200_000
 SAMPLED_DOCUMENTS, SAMPLED_CHARACTERS = 500, 10_000
-KIND_OF_SUFFIX = {
-    ".txt": "text",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".xml": "wikipedia",
+SUFFIXES_OF_KIND = {
+    "text": archive.compressed_suffixes(".txt"),
+    "jsonl": archive.compressed_suffixes(".jsonl", ".ndjson", ".json"),
+    "parquet": (".parquet",),
+    "wikipedia": archive.compressed_suffixes(".xml"),
+    "gutenberg": (".zip",),  # and text files, by their header
 }
+WIKIPEDIA_INDEX = "-index.txt"  # lies beside a multistream dump
 GUTENBERG_MARK = b"project gutenberg"
-UNSPACED = frozenset(
-    ["CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE"]
-)
+UNSPACED = frozenset(["CJK", "HIRAGANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE"])
 """Scripts, by the first word of Unicode's names, that put no spaces between words."""
+KANA = ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA")
+JAPANESE = 0.05  # fraction of kana among the letters: Chinese has none
 
 
 class RawText(NamedTuple):
@@ -44,11 +46,13 @@ class RawText(NamedTuple):
     kind: str
     """The kind of corpus whose reader fits, by suffix and content."""
     files: int
-    largest: int
-    """Bytes of the largest file, as stored."""
-    block: float
-    """Median number of characters between blank lines; 0 where the kind has no such blocks."""
-    wrapped: float
+    largest: int = 0
+    """Estimated bytes of text in the largest file."""
+    block: float = 0.0
+    """Median number of characters between blank lines."""
+    separated: bool = True
+    """Whether any sampled file has blank lines between text."""
+    wrapped: float = 0.0
     """Fraction of the sampled blocks of several lines that are prose wrapped at a page's width."""
 
 
@@ -57,12 +61,10 @@ class DocumentText(NamedTuple):
 
     documents: int
     characters: int
-    median: float
-    """Characters of the median document of the sample."""
     script: str
-    """The script of most letters, such as LATIN."""
+    """The script of most letters, such as LATIN; HIRAGANA for Japanese."""
     accents: float
-    """Fraction of letters that change when accents are stripped."""
+    """Fraction of letters that change when accents and other marks are stripped."""
 
     @property
     def spaced(self) -> bool:
@@ -70,41 +72,66 @@ class DocumentText(NamedTuple):
         return self.script not in UNSPACED
 
 
-def survey_files(sources: Sequence[Path]) -> RawText:
-    """Look at raw files: one kind of corpus must fit them all."""
-    files = [path for source in sources for path in _files(source)]
-    kinds = Counter(filter(None, map(kind_of_file, files)))
-    if not kinds:
+def survey_files(sources: Sequence[Path], kind: str | None = None) -> RawText:
+    """Look at raw files, which must be of one kind unless a kind is given."""
+    if kind is None:
+        kind, files = _detect([path for source in sources for path in _files(source)], sources)
+    else:
+        suffixes = SUFFIXES_OF_KIND[kind] + SUFFIXES_OF_KIND["text"] * (kind == "gutenberg")
+        files = [path for path, _ in archive.expand(sources, suffixes)]
+    found = RawText(kind, len(files), max(map(archive.estimate_text_bytes, files)))
+    return _survey_text(found, files) if kind == "text" else found
+
+
+def _detect(files: Sequence[Path], sources: Sequence[Path]) -> tuple[str, list[Path]]:
+    """Return the kind of the files by their names and headers, and the files of that kind."""
+    kinds = {path: kind for path in files if (kind := kind_of_file(path))}
+    if "wikipedia" in kinds.values():
+        kinds = {path: kind for path, kind in kinds.items() if WIKIPEDIA_INDEX not in path.name}
+    counts = Counter(kinds.values())
+    if not counts:
+        known = ", ".join(suffixes[0] for suffixes in SUFFIXES_OF_KIND.values())
         raise UserError(
             "no text was found",
             got=", ".join(map(str, sources)),
-            fix=f"give files or folders with {', '.join(KIND_OF_SUFFIX)} (compressed or not)",
+            fix=f"give files or folders with {known} (compressed or not), or add --kind",
         )
-    if len(kinds) > 1:
-        counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+    if len(counts) > 1:
         raise UserError(
             "the sources mix several formats",
-            got=f"files of {counts}",
+            got="files of " + ", ".join(f"{n:,} {kind}" for kind, n in counts.most_common()),
             fix="give sources of one format, or choose one with --kind",
         )
-    [kind] = kinds
-    chosen = [path for path in files if kind_of_file(path) == kind]
-    largest = max(path.stat().st_size for path in chosen)
-    if kind != "text":
-        return RawText(kind, len(chosen), largest, 0.0, 0.0)
-    samples = [_beginning(path) for path in evenly(chosen, SAMPLED_FILES)]
-    marked = sum(GUTENBERG_MARK in sample[:20_000].lower() for sample in samples)
+    [kind] = counts
+    if kind == "text":
+        samples = [_beginning(path)[:20_000] for path in evenly(list(kinds), SAMPLED_FILES)]
+        marked = sum(GUTENBERG_MARK in sample.lower() for sample in samples)
+        kind = "gutenberg" if 2 * marked > len(samples) else "text"
+    return kind, list(kinds)
+
+
+def _survey_text(found: RawText, files: Sequence[Path]) -> RawText:
+    """Look at where blank lines and line ends stand in plain text."""
+    samples = [_beginning(path) for path in evenly(files, SAMPLED_FILES)]
+    if sum(not _is_utf8(sample) for sample in samples) * 4 > len(samples):
+        raise UserError(
+            "the text is not UTF-8",
+            got=f"{files[0]} and others have bytes that UTF-8 does not have",
+            fix="convert the files, for example with: iconv -f LATIN1 -t UTF-8 OLD > NEW",
+        )
     texts = [sample.decode(errors="replace") for sample in samples]
-    blocks = [block for text in texts for block in blocks_of(text.split("\n"))]
-    lengths = [sum(map(len, block)) for block in blocks]
+    if not any(map(str.isalpha, "".join(texts))):
+        raise UserError(
+            "no text was found", got="files without letters", fix="give files that contain text"
+        )
+    by_file = [list(blocks_of(text.split("\n"))) for text in texts]
+    blocks = [block for blocks in by_file for block in blocks]
     several = [block for block in blocks if len(block) > 2]
     wrapped = sum(is_wrapped_prose(block, wrap_width(block)) for block in several)
-    return RawText(
-        "gutenberg" if 2 * marked > len(samples) else "text",
-        len(chosen),
-        largest,
-        float(median(lengths)) if lengths else 0.0,
-        wrapped / len(several) if several else 0.0,
+    return found._replace(
+        block=float(median(sum(map(len, block)) for block in blocks)),
+        separated=any(len(blocks) > 1 for blocks in by_file),
+        wrapped=wrapped / max(1, len(several)),
     )
 
 
@@ -115,18 +142,14 @@ def survey_documents(folder: Path) -> DocumentText:
     if not count:
         raise UserError(
             f"{folder} has no documents",
-            got="every document was left out",
-            fix="see the reasons above; give other sources, or another --kind or --split",
+            got="every document was left out, for the reasons above",
+            fix="use other sources, or another --kind or --split, with another --out",
         )
     numbers = list(evenly(range(count), SAMPLED_DOCUMENTS))
-    texts = [document.text for document in documents_at(folder, numbers)]
-    sample = " ".join(text[:SAMPLED_CHARACTERS] for text in texts)
+    texts = [document.text[:SAMPLED_CHARACTERS] for document in documents_at(folder, numbers)]
+    sample = " ".join(texts)
     return DocumentText(
-        count,
-        manifest["characters"],
-        float(median(map(len, texts))),
-        script_of(sample),
-        share_with_accents(sample),
+        count, manifest["characters"], script_of(sample), share_with_accents(sample)
     )
 
 
@@ -136,21 +159,21 @@ def kind_of_file(path: Path) -> str | None:
     >>> kind_of_file(Path("a.jsonl.gz")), kind_of_file(Path("b.TXT")), kind_of_file(Path("c.jpg"))
     ('jsonl', 'text', None)
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    while suffixes and suffixes[-1] in archive.COMPRESSED:
-        suffixes.pop()
-    return KIND_OF_SUFFIX.get(suffixes[-1]) if suffixes else None
+    kinds = SUFFIXES_OF_KIND.items()
+    return next((kind for kind, ends in kinds if path.name.lower().endswith(ends)), None)
 
 
 def script_of(text: str) -> str:
-    """Return the script of most letters, as Unicode's names call it.
+    """Return the script of most letters, as Unicode's names call it; HIRAGANA for Japanese.
 
-    >>> [script_of(text) for text in ("Ein schönes Buch", "한글", "漢字 abc 漢字", "42")]
-    ['LATIN', 'HANGUL', 'CJK', 'unknown']
+    >>> [script_of(text) for text in ("Ein Buch", "한글", "漢字 abc 漢字", "漢字を書く", "42")]
+    ['LATIN', 'HANGUL', 'CJK', 'HIRAGANA', 'unknown']
     """
     names = Counter(
         unicodedata.name(letter, "unknown").split()[0] for letter in text if letter.isalpha()
     )
+    if sum(names[name] for name in KANA) > JAPANESE * names.total():
+        return "HIRAGANA"
     return names.most_common(1)[0][0] if names else "unknown"
 
 
@@ -164,27 +187,34 @@ def evenly(items: Sequence[_Item], most: int) -> Iterator[_Item]:
     return (items[number * len(items) // count] for number in range(count))
 
 
-def _files(source: Path) -> Iterator[Path]:
-    if source.is_file():
-        yield source
-    elif source.is_dir():
-        hidden = (".", "_")
-        yield from sorted(
-            path
-            for path in source.rglob("*")
-            if path.is_file() and not path.name.startswith(hidden)
+def _files(source: Path) -> list[Path]:
+    if source.is_dir():
+        return sorted(
+            path for path in source.rglob("*") if path.is_file() and not path.name.startswith(".")
         )
-    else:
+    if not source.is_file():
         raise UserError(
-            f"{source} does not exist", got=f"{source}", fix="give files or folders of text"
+            f"{source} cannot be read",
+            got="neither a file nor a folder" if source.exists() else "no such file or folder",
+            fix="give files or folders of text",
         )
+    return [source]
 
 
 def _beginning(path: Path) -> bytes:
+    """Return the first text of a file as UTF-8 with plain line ends."""
     found = b""
     with suppress(archive.Truncated):
-        for block in islice(archive.read_blocks(path), 64):
+        for block in islice(as_utf8(archive.read_blocks(path)), 64):
             found += block
             if len(found) >= SAMPLED_BYTES:
                 break
     return found[:SAMPLED_BYTES].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _is_utf8(sample: bytes) -> bool:
+    try:
+        sample[:-4].decode()  # the sample may end inside a character
+    except UnicodeDecodeError as error:
+        return error.start >= len(sample) - 8
+    return True

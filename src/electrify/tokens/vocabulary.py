@@ -163,14 +163,15 @@ def _warn_of_lost_accents(settings: MakeTokenizer) -> None:
 
 
 def share_with_accents(text: str) -> float:
-    """Return the fraction of letters that stripping accents would change.
+    """Return the fraction of letters that stripping accents changes or robs of their marks.
 
-    >>> share_with_accents("résumé"), share_with_accents("한글")
-    (0.3333333333333333, 1.0)
+    >>> share_with_accents("résumé"), share_with_accents("한글"), share_with_accents("ที่")
+    (0.3333333333333333, 1.0, 1.0)
     """
     letters = [character for character in text if character.isalpha()]
     changed = sum(unicodedata.normalize("NFD", letter) != letter for letter in letters)
-    return changed / max(1, len(letters))
+    marks = sum(unicodedata.category(character) == "Mn" for character in text)
+    return min(1.0, (changed + marks) / max(1, len(letters)))
 
 
 def _report(settings: MakeTokenizer, made: LoadedTokenizer) -> None:
