@@ -1,5 +1,6 @@
 """What a person reads uses the field's words: help of every command, README, docs, recipes."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +20,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CODE = re.compile(r"^```.*?^```[ \t]*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 INSTEAD = {
     r"chances": "probabilities",
@@ -67,6 +69,14 @@ def helps() -> Iterator[str]:
 def test_pages_use_the_words_of_the_field(page):
     text = CODE.sub(lambda match: "\n" * match[0].count("\n"), page.read_text())
     assert not old_words(text)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebooks_use_the_words_of_the_field(notebook):
+    cells = json.loads(notebook.read_text())["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    assert texts
+    assert not old_words("\n".join(texts))
 
 
 @pytest.mark.parametrize("name", schema.names())
