@@ -86,7 +86,7 @@ def main() -> None:
         if row != "none":
             print(f"{row:10} {learned(args.out / row / 'run')}")
     if args.record:
-        args.record.write_text(json.dumps(record(args.out, rows), indent=1) + "\n")
+        args.record.write_text(json.dumps(record(args.out, rows, args.seeds), indent=1) + "\n")
 
 
 def electrify(*args: object, **flags: object) -> None:
@@ -201,13 +201,14 @@ def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
     return f"{difference} ± {error:.3f}"
 
 
-def record(out: Path, rows: Sequence[str]) -> dict[str, Any]:
+def record(out: Path, rows: Sequence[str], seeds: int) -> dict[str, Any]:
     """Return what docs/figures.py draws: scores of every seed, and validation curves.
 
-    Tasks that some row has not finished are left out.
+    Tasks that some row has not finished with all seeds are left out.
     """
     by_row = {row: by_task(out / row / "glue") for row in rows}
-    tasks = [TASKS[name] for name in TASK_NAMES if all(by_row[row][name] for row in rows)]
+    done = [name for name in TASK_NAMES if all(len(by_row[row][name]) == seeds for row in rows)]
+    tasks = [TASKS[name] for name in done]
     found: dict[str, Any] = {}
     for row in rows:
         found[row] = {"scores": {task.name: by_row[row][task.name] for task in tasks}}

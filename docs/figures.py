@@ -123,7 +123,8 @@ def curves(record: Any) -> None:
             _line(left, curve, ("generator_loss", "mlm_loss"), label, colour)
             _line(right, curve, ("auc",), label, colour)
     left.axhline(record["uniform_loss"], color=GREY, linestyle="--", linewidth=1)
-    left.text(0, record["uniform_loss"] - 0.1, "uniform guessing", va="top", size=9)
+    right_edge = left.get_xlim()[1]
+    left.text(right_edge, record["uniform_loss"] - 0.1, "uniform guessing", ha="right", va="top")
     left.set(xlabel="million tokens", ylabel="validation loss at masked tokens")
     right.axhline(0.5, color=GREY, linestyle="--", linewidth=1)
     right.set(xlabel="million tokens", ylabel="AUC of replaced tokens", ylim=(0.48, 1))
