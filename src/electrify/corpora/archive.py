@@ -283,7 +283,7 @@ def _files_in(source: Path, suffixes: Sequence[str]) -> list[tuple[Path, str]]:
     if source.is_file():
         return [(source, printable(source.name))]
     if not source.is_dir():
-        raise _unreadable(source)
+        raise unreadable(source)
     named = (
         (path, path.relative_to(source).as_posix())
         for path in source.rglob("*")
@@ -301,7 +301,8 @@ def _files_in(source: Path, suffixes: Sequence[str]) -> list[tuple[Path, str]]:
     return [(path, printable(name)) for path, name in found]
 
 
-def _unreadable(source: Path) -> UserError:
+def unreadable(source: Path) -> UserError:
+    """Return the error for a source that is neither a file nor a folder."""
     return UserError(
         f"{source} cannot be read",
         got="neither a file nor a folder" if source.exists() else "no such file or folder",
@@ -319,7 +320,7 @@ def source_fingerprint(source: Path) -> dict[str, object]:
     if source.is_file():
         return {"name": source.name, "bytes": source.stat().st_size, "sha256": sha256_of(source)}
     if not source.is_dir():  # reading a pipe might never end
-        raise _unreadable(source)
+        raise unreadable(source)
     files = sorted(path for path in source.rglob("*") if path.is_file())
     lines = (f"{sha256_of(path)}  {path.relative_to(source).as_posix()}\n" for path in files)
     return {

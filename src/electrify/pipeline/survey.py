@@ -193,11 +193,7 @@ def _files(source: Path) -> list[Path]:
             path for path in source.rglob("*") if path.is_file() and not path.name.startswith(".")
         )
     if not source.is_file():
-        raise UserError(
-            f"{source} cannot be read",
-            got="neither a file nor a folder" if source.exists() else "no such file or folder",
-            fix="give files or folders of text",
-        )
+        raise archive.unreadable(source)
     return [source]
 
 
