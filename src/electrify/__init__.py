@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         report,
         squad,
         tokenizer,
+        train,
     )
     from electrify.objectives.collator import MaskingCollator, WithDictOutput
     from electrify.objectives.mlm import MaskedLanguageModel
@@ -44,6 +45,7 @@ __all__ = [
     "report",
     "squad",
     "tokenizer",
+    "train",
 ]
 
 _CLASSES = {

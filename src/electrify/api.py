@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
 from electrify.config import checked, named
 from electrify.finetuning.options import Finetune, Glue, Predict, Squad
+from electrify.pipeline.command import TrainFromText, TrainResult
 from electrify.planning import plan as plans
 from electrify.recipes.schema import Recipe, load, override
 from electrify.reports.options import Report
@@ -59,6 +60,7 @@ squad = command(Squad, "electrify.finetuning.squad.command:squad", dict[str, Any
 finetune = command(Finetune, "electrify.finetuning.own.command:finetune", dict[str, Any])
 predict = command(Predict, "electrify.finetuning.own.predict:predict", str)
 report = command(Report, "electrify.reports.report:report", Path)
+train = command(TrainFromText, "electrify.pipeline.command:train_from_text", TrainResult)
 
 
 class Pretrained(NamedTuple):

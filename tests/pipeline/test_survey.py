@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import make_documents, write_documents
 
 from electrify.errors import UserError
+from electrify.pipeline import survey
 from electrify.pipeline.choices import Machine, choose_reading, choose_training
 from electrify.pipeline.survey import (
     DocumentText,
@@ -49,6 +50,14 @@ def test_gutenberg_books_are_recognised_by_their_header(tmp_path):
     )
     (tmp_path / "1.txt").write_text(head + SENTENCE * 100)
     assert survey_files([tmp_path]).kind == "gutenberg"
+
+
+def test_a_file_is_read_once(tmp_path, monkeypatch):
+    (tmp_path / "1.txt").write_text(SENTENCE * 100)
+    read, beginning = [], survey._beginning
+    monkeypatch.setattr(survey, "_beginning", lambda path: read.append(path) or beginning(path))
+    assert survey_files([tmp_path]).kind == "text"
+    assert read == [tmp_path / "1.txt"]
 
 
 def test_compressed_json_lines_are_recognised(tmp_path):

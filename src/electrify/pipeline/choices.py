@@ -78,21 +78,22 @@ def choose_training(
     >>> {s.name: s.value for s in choose_training(german, laptop, 3600)}["recipe"]
     'cram-cpu'
     """
-    script = "Japanese" if text.script == "HIRAGANA" else text.script.title()
     if text.spaced:
         tokenizer = Setting("tokenizer", "wordpiece", "words are separated by spaces")
     elif text.script == "CJK":
         tokenizer = Setting("tokenizer", "wordpiece", "Chinese characters are words")
     else:
-        tokenizer = Setting("tokenizer", "unigram", f"{script} puts no spaces between words")
-    accents = f"{text.accents:.1%} of the letters ({script}) change without their accents or marks"
+        tokenizer = Setting(
+            "tokenizer", "unigram", f"{text.script_name} puts no spaces between words"
+        )
+    accents = f"{text.accents:.1%} of the letters change without their accents or marks"
     if recipe:
         why = "given by its option"
     elif machine.cuda:
-        recipe, why = "electra-small", f"there is a GPU: {machine.description}"
+        recipe, why = "electra-small", f"{duration(seconds)} on a GPU"
     else:
         recipe = "tiny" if seconds < SHORT_BUDGET else "cram-cpu"
-        why = f"{duration(seconds)} on a CPU ({machine.description})"
+        why = f"{duration(seconds)} on a CPU"
     return [
         tokenizer,
         Setting("keep_accents", text.accents > ACCENTS_ARE_LETTERS, accents),

@@ -1,28 +1,25 @@
 """`electrify train TEXTS… --budget 1h --out DIR`: from text to a model and a report.
 
-Every stage is one of the other commands, printed so that you can repeat it by hand; its folder is
-kept. What was chosen is stored before it is used, so the same command resumes after a kill.
+What was chosen is stored before it is used, so the same command resumes after a kill.
 """
 
 import shlex
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import tyro
 
 from electrify import config
-from electrify.corpora.clean import Filters
-from electrify.corpora.corpus import Corpus, corpus, refuse_output_in_source, settings_type
+from electrify.corpora.corpus import refuse_output_in_source
 from electrify.errors import UserError, needs
 from electrify.jobs import available_cores
 from electrify.pipeline.choices import Machine, Setting, choose_reading, choose_training
+from electrify.pipeline.stages import Stages
 from electrify.pipeline.survey import survey_documents, survey_files
 from electrify.recipes import schema
 from electrify.storage.commit import damaged, read_json, read_manifest, write_json
-from electrify.tokens.prepare import Prepare, prepare
-from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
 
 CHOICES_FILE = "choices.json"
 STAGE_OF_CHOICE = {
@@ -77,8 +74,25 @@ class TrainFromText(config.AcceptsTextPaths):
     """Seed of the pre-training run."""
 
 
-def train_from_text(settings: TrainFromText) -> int:
-    """Run every stage, and return the exit code."""
+class TrainResult(NamedTuple):
+    """What training on text has made: folders, the page, and how good the model is."""
+
+    docs: Path
+    tokenizer: Path
+    shards: Path
+    run: Path
+    model: Path
+    """The exported networks, each in a folder of its own."""
+    encoder: Path
+    """The network to fine-tune, for transformers' AutoModel."""
+    report: Path
+    """The page to open in a browser."""
+    metrics: dict[str, float]
+    """The final validation metrics."""
+
+
+def train_from_text(settings: TrainFromText) -> TrainResult:
+    """Run every stage, and return what they made."""
     from electrify.training.signals import parse_duration
 
     needs("matplotlib", extra="report", why="the report at the end")  # better to know immediately
@@ -87,91 +101,62 @@ def train_from_text(settings: TrainFromText) -> int:
         raise UserError("no texts were given", got="no file or folder", fix="name at least one")
     if settings.recipe:
         schema.check(schema.load(settings.recipe))
-    out = settings.out
-    docs, tokenizer, shards, run = (out / n for n in ("docs", "tokenizer", "shards", "run"))
-    make_folder(out, settings.texts)
-    choices = Choices(settings)
+    stages = Stages(settings.out)
+    refuse_output_in_source(stages.out, settings.texts)
+    with stages.claim(CHOICES_FILE):
+        return _train(settings, stages, seconds)
 
-    choices.make(
-        lambda: choose_reading(survey_files(settings.texts, settings.kind)), "kind", "split"
-    )
-    make_documents(settings, choices, docs)
-    choices.make(
-        lambda: choose_training(
-            survey_documents(docs), describe_machine(), seconds, settings.recipe
-        ),
-        *("tokenizer", "keep_accents", "vocab_size", "recipe", "length"),
-    )
-    made = MakeTokenizer(
-        docs=(docs,),
-        out=tokenizer,
+
+def _train(settings: TrainFromText, stages: Stages, seconds: float) -> TrainResult:
+    from electrify.training.export_run import validation_record
+    from electrify.training.folder import RunFolder
+
+    def reading() -> list[Setting]:
+        return choose_reading(survey_files(settings.texts, settings.kind))
+
+    def training() -> list[Setting]:
+        text, machine = survey_documents(stages.docs), describe_machine()
+        print(f"text: {text.description}\nmachine: {machine.description}")
+        return choose_training(text, machine, seconds, settings.recipe)
+
+    choices = Choices(settings)
+    choices.make(reading, "kind", "split")
+    of_kind = {"text": {"split": choices["split"]}, "jsonl": {"text": settings.text}}
+    of_kind["parquet"] = of_kind["jsonl"]
+    stages.make_documents(choices["kind"], *settings.texts, **of_kind.get(choices["kind"], {}))
+    choices.make(training, "tokenizer", "keep_accents", "vocab_size", "recipe", "length")
+    stages.make_tokenizer(
         kind=choices["tokenizer"],
         vocab_size=choices["vocab_size"],
         cased=settings.cased,
         keep_accents=choices["keep_accents"],
     )
-    announce("tokenizer", docs, **flags_of(made, without=("docs",)))
-    make_tokenizer(made)
-    prepared = Prepare(docs=(docs,), tokenizer=str(tokenizer), out=shards, length=choices["length"])
-    announce("prepare", docs, **flags_of(prepared, without=("docs",)))
-    prepare(prepared)
-    check_validation(shards)
-    return train_and_report(settings, choices, shards, run)
-
-
-def make_documents(settings: TrainFromText, choices: "Choices", docs: Path) -> None:
-    """Turn the texts into documents, duplicates removed."""
-    kind = choices["kind"]
-    reader_options: dict[str, Any] = {}
-    if kind == "text" and choices["split"]:
-        reader_options["split"] = choices["split"]
-    if kind in ("jsonl", "parquet"):
-        reader_options["text"] = settings.text
-    reader = type(settings_type(kind)(sources=(), out=docs).reader)(**reader_options)
-    flags = {f"--{name}": value for name, value in reader_options.items()}
-    announce("corpus", kind, *settings.texts, **flags, **{"--dedup": True, "--out": docs})
-    sources = tuple(str(path) for path in settings.texts)
-    corpus(Corpus(sources=sources, out=docs, reader=reader, filters=Filters(dedup=True)))
-
-
-def train_and_report(settings: TrainFromText, choices: "Choices", shards: Path, run: Path) -> int:
-    """Pre-train for the budget, export, and write the report."""
-    from electrify.reports.options import Report
-    from electrify.reports.report import report
-    from electrify.training.export_run import export_run
-    from electrify.training.options import Export, Pretrain
-    from electrify.training.pretrain import pretrain
-
-    out = settings.out
-    recipe = schema.override(
-        schema.load(choices["recipe"]),
-        {"run.length": choices["length"], "run.seed": settings.seed},
-    )
-    flags = {"--data": shards, "--out": run, "--run.length": choices["length"]}
-    flags |= {"--run.seed": settings.seed} if settings.seed else {}
-    announce("pretrain", choices["recipe"], **flags, **{"--budget": settings.budget})
-    code = pretrain(Pretrain(recipe=recipe, data=shards, out=run, budget=settings.budget))
-    if code:
-        return code
-    model, page = out / "model", out / "report.html"
-    announce("export", run, **{"--out": model})
-    export_run(Export(run, model))
-    announce("report", run, **{"--out": page})
-    report(Report(folders=(run,), out=page))
-    encoder, labels = shlex.quote(f"{model / 'encoder'}"), "--train train.csv --dev dev.csv"
+    stages.make_shards(length=choices["length"])
+    check_validation(stages.shards)
+    changes = {"run.length": choices["length"]} | ({"run.seed": s} if (s := settings.seed) else {})
+    if not settings.recipe and schema.load(choices["recipe"]).run.precision != "auto":
+        changes["run.precision"] = "auto"  # the recipe's is that of a published model
+    stages.pretrain(choices["recipe"], settings.budget, changes)
+    encoder, page = stages.export(), stages.report()
     print(f"""
 Next steps:
   look at the run        open {page} in a browser
-  try sentences          electrify inspect {shlex.quote(str(model))} --serve
-  train on your labels   electrify finetune {encoder} {labels} --out tuned""")
-    return 0
+  try sentences          electrify inspect {shlex.quote(f"{stages.model}")} --serve
+  train on your labels   electrify finetune {shlex.quote(f"{encoder}")} \
+--train train.csv --dev dev.csv --out tuned""")
+    record = validation_record(stages.run, RunFolder(stages.run).recipe.run.steps)
+    metrics = {name: value for name, value in record.items() if name not in ("step", "split")}
+    return TrainResult(
+        *(stages.docs, stages.tokenizer, stages.shards, stages.run, stages.model),
+        *(encoder, page, metrics),
+    )
 
 
 class Choices:
     """What was chosen for a folder: by its options, by an earlier run of the command, or now.
 
     A choice is final once the folder of the stage that uses it exists; until then, options and the
-    survey may change it.
+    survey may change it. A choice that does not apply to the text is None.
     """
 
     def __init__(self, settings: TrainFromText) -> None:
@@ -182,8 +167,9 @@ class Choices:
             if not isinstance(stored, dict) or not stored.keys() <= STAGE_OF_CHOICE.keys():
                 raise damaged(self._path, f"not the choices of this command: {str(stored)[:60]}")
             self._stored = stored
-            hints = get_type_hints(TrainFromText)
-            for name, value in stored.items():
+        hints = get_type_hints(TrainFromText)
+        for name in STAGE_OF_CHOICE:
+            for value in (self._stored.get(name), getattr(settings, name)):
                 config.checked(hints[name], value, name)
 
     def __getitem__(self, name: str) -> Any:
@@ -192,49 +178,55 @@ class Choices:
     def make(self, survey: Callable[[], list[Setting]], *names: str) -> None:
         """Choose what is not final yet, and print each choice with its reason."""
         given = {name: getattr(self._settings, name) for name in names}
-        final = {name for name in names if name in self._stored and self._is_final(name)}
+        final = [name for name in names if name in self._stored and self._is_final(name)]
         for name in final:
-            if given[name] is not None and given[name] != self._stored[name]:
-                raise UserError(
-                    f"{self._path.parent} was made with another --{name.replace('_', '-')}",
-                    got=f"the folder has {self._stored[name]}, the command says {given[name]}",
-                    fix="use the same one, or another --out; nothing was changed",
-                )
+            self._refuse_other(name, given[name], self._stored[name])
         chosen = [Setting(n, self._stored[n], f"chosen before, see {self._path}") for n in final]
-        if final < set(names):
+        if len(final) < len(names):
             for setting in survey():
                 if setting.name in final:
                     continue
                 if given[setting.name] is not None:
                     setting = Setting(setting.name, given[setting.name], "given by its option")
                 chosen.append(setting)
-            self._stored |= {setting.name: setting.value for setting in chosen}
+            made = dict.fromkeys(names) | {setting.name: setting.value for setting in chosen}
+            for name in names:
+                self._refuse_other(name, given[name], made[name])
+            self._stored |= made
             write_json(self._path, self._stored)
         for setting in chosen:
-            print(f"{setting.name.replace('_', ' ')}: {_text(setting.value)} ({setting.why})")
+            if setting.value is not None:
+                print(f"{setting.name.replace('_', ' ')}: {_text(setting.value)} ({setting.why})")
 
     def _is_final(self, name: str) -> bool:
         return (self._path.parent / STAGE_OF_CHOICE[name]).exists()
 
-
-def make_folder(out: Path, texts: Iterable[Path]) -> None:
-    """Make the output folder, which must not lie inside the texts."""
-    refuse_output_in_source(out, list(texts))
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fix = "use a folder for --out that can be created"
-        raise UserError(f"{out} cannot be created", got=f"{error}", fix=fix) from error
+    def _refuse_other(self, name: str, given: Any, made: Any) -> None:
+        flag = f"--{name.replace('_', '-')}"
+        if given is not None and made is None:
+            got, fix = f"{flag} {given}", "leave it out"
+            raise UserError(f"{flag} does not apply to these texts", got=got, fix=fix)
+        if given is not None and given != made:
+            raise UserError(
+                f"{self._path.parent} was made with another {flag}",
+                got=f"the folder has {made}, the command says {given}",
+                fix="use the same one, or another --out; nothing was changed",
+            )
 
 
 def describe_machine() -> Machine:
-    """Describe what training can use here."""
+    """Describe what training can use here: device, memory and precision."""
     import torch
 
-    if torch.cuda.is_available():
-        return Machine(True, torch.cuda.get_device_name())
-    cores = available_cores()
-    return Machine(False, f"{cores} core{'s' if cores > 1 else ''}")
+    from electrify.planning.hardware import bytes_text, memory_of
+    from electrify.training.precision import choose_precision
+
+    cuda = torch.cuda.is_available()
+    device, cores = "cuda" if cuda else "cpu", available_cores()
+    name = torch.cuda.get_device_name() if cuda else f"{cores} CPU core{'s' if cores > 1 else ''}"
+    fast = choose_precision("auto", device).precision == "bf16"
+    precision = "bfloat16 is faster than float32" if fast else "bfloat16 is not faster than float32"
+    return Machine(cuda, f"{name}, {bytes_text(memory_of(device))} of memory, {precision}")
 
 
 def check_validation(shards: Path) -> None:
@@ -246,25 +238,6 @@ def check_validation(shards: Path) -> None:
             got="too little text to set some aside",
             fix="give more text: without a validation set nobody can tell whether training worked",
         )
-
-
-def flags_of(settings: Any, without: Iterable[str]) -> dict[str, Any]:
-    """Return the options of a command that differ from their defaults."""
-    return {
-        f"--{field.name.replace('_', '-')}": getattr(settings, field.name)
-        for field in fields(settings)
-        if field.name not in without
-        and (field.default is MISSING or getattr(settings, field.name) != field.default)
-        and field.default_factory is MISSING
-    }
-
-
-def announce(*words: object, **flags: object) -> None:
-    """Print a command as it can be typed."""
-    typed = ["electrify", *(str(word) for word in words)]
-    for name, value in flags.items():
-        typed += [name] if value is True else [name, str(value)]
-    print(f"\n$ {shlex.join(typed)}", flush=True)
 
 
 def _text(value: object) -> str:

@@ -65,6 +65,19 @@ class DocumentText(NamedTuple):
     """The script of most letters, such as LATIN; HIRAGANA for Japanese."""
     accents: float
     """Fraction of letters that change when accents and other marks are stripped."""
+    duplicates: int = 0
+    """Number of documents that were left out because their text occurs before."""
+
+    @property
+    def script_name(self) -> str:
+        """The script as a person would write it."""
+        return "Japanese" if self.script == "HIRAGANA" else self.script.title()
+
+    @property
+    def description(self) -> str:
+        """The text in one line."""
+        size = f"{self.documents:,} documents of {self.characters:,} characters"
+        return f"{size}, {self.script_name} script, {self.duplicates:,} duplicates removed"
 
     @property
     def spaced(self) -> bool:
@@ -75,16 +88,22 @@ class DocumentText(NamedTuple):
 def survey_files(sources: Sequence[Path], kind: str | None = None) -> RawText:
     """Look at raw files, which must be of one kind unless a kind is given."""
     if kind is None:
-        kind, files = _detect([path for source in sources for path in _files(source)], sources)
+        found, files = _detect([path for source in sources for path in _files(source)], sources)
     else:
         suffixes = SUFFIXES_OF_KIND[kind] + SUFFIXES_OF_KIND["text"] * (kind == "gutenberg")
-        files = [path for path, _ in archive.expand(sources, suffixes)]
-    found = RawText(kind, len(files), max(map(archive.estimate_text_bytes, files)))
-    return _survey_text(found, files) if kind == "text" else found
+        found, files = kind, [path for path, _ in archive.expand(sources, suffixes)]
+    raw = RawText(found, len(files), max(map(archive.estimate_text_bytes, files)))
+    if found != "text":
+        return raw
+    samples = [_beginning(path) for path in evenly(files, SAMPLED_FILES)]
+    marked = sum(GUTENBERG_MARK in sample[:20_000].lower() for sample in samples)
+    if kind is None and 2 * marked > len(samples):
+        return raw._replace(kind="gutenberg")
+    return _survey_text(raw, samples)
 
 
 def _detect(files: Sequence[Path], sources: Sequence[Path]) -> tuple[str, list[Path]]:
-    """Return the kind of the files by their names and headers, and the files of that kind."""
+    """Return the kind of the files by their names, and the files of that kind."""
     kinds = {path: kind for path in files if (kind := kind_of_file(path))}
     if "wikipedia" in kinds.values():
         kinds = {path: kind for path, kind in kinds.items() if WIKIPEDIA_INDEX not in path.name}
@@ -103,20 +122,16 @@ def _detect(files: Sequence[Path], sources: Sequence[Path]) -> tuple[str, list[P
             fix="give sources of one format, or choose one with --kind",
         )
     [kind] = counts
-    if kind == "text":
-        samples = [_beginning(path)[:20_000] for path in evenly(list(kinds), SAMPLED_FILES)]
-        marked = sum(GUTENBERG_MARK in sample.lower() for sample in samples)
-        kind = "gutenberg" if 2 * marked > len(samples) else "text"
     return kind, list(kinds)
 
 
-def _survey_text(found: RawText, files: Sequence[Path]) -> RawText:
+def _survey_text(found: RawText, samples: Sequence[bytes]) -> RawText:
     """Look at where blank lines and line ends stand in plain text."""
-    samples = [_beginning(path) for path in evenly(files, SAMPLED_FILES)]
-    if sum(not _is_utf8(sample) for sample in samples) * 4 > len(samples):
+    others = sum(not _is_utf8(sample) for sample in samples)
+    if others * 4 > len(samples):
         raise UserError(
             "the text is not UTF-8",
-            got=f"{files[0]} and others have bytes that UTF-8 does not have",
+            got=f"{others} of {len(samples)} files have bytes that UTF-8 does not have",
             fix="convert the files, for example with: iconv -f LATIN1 -t UTF-8 OLD > NEW",
         )
     texts = [sample.decode(errors="replace") for sample in samples]
@@ -148,8 +163,9 @@ def survey_documents(folder: Path) -> DocumentText:
     numbers = list(evenly(range(count), SAMPLED_DOCUMENTS))
     texts = [document.text[:SAMPLED_CHARACTERS] for document in documents_at(folder, numbers)]
     sample = " ".join(texts)
+    duplicates = manifest.get("dropped", {}).get("duplicate", 0)
     return DocumentText(
-        count, manifest["characters"], script_of(sample), share_with_accents(sample)
+        count, manifest["characters"], script_of(sample), share_with_accents(sample), duplicates
     )
 
 

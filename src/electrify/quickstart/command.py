@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.config import AcceptsTextPaths, to_dict
-from electrify.corpora.clean import Filters
-from electrify.corpora.corpus import corpus, settings_type
 from electrify.errors import needs
+from electrify.pipeline.stages import Stages, announce
 from electrify.progress import duration
 from electrify.quickstart.package_task import write_task
 from electrify.recipes import schema
 from electrify.storage.commit import read_json, write_json
 from electrify.tokens import tokenizer as tokenizers
-from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.show import Show, show_folder
-from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
 
 VALIDATION = 0.05
 """Fraction of documents that pre-training does not see."""
@@ -87,66 +84,31 @@ class Quickstart(AcceptsTextPaths):
     """Fine-tuning seeds, each run from the pre-trained model and from random weights."""
 
 
-def quickstart(settings: Quickstart) -> int:
-    """Run every stage of the pipeline, printing the command of each; returns the exit code."""
+def quickstart(settings: Quickstart) -> None:
+    """Run every stage of the pipeline, printing the command of each."""
     start = time.monotonic()
     needs("matplotlib", extra="report", why="the report at the end")  # fail early
-    out = settings.out
-    docs, tokenizer, shards, run = (out / n for n in ("docs", "tokenizer", "shards", "run"))
-    tiny = schema.load("tiny")
-    length = tiny.run.length
-
-    _print_command(f"electrify corpus docstrings --dedup --out {docs}")
-    corpus(settings_type("docstrings")(sources=(), out=docs, filters=Filters(dedup=True)))
-
-    _print_command(f"electrify tokenizer {docs} --vocab-size 8192 --out {tokenizer}")
-    make_tokenizer(MakeTokenizer(docs=(docs,), vocab_size=8192, out=tokenizer))
-
-    flags = f"--tokenizer {tokenizer} --length {length} --validation {VALIDATION}"
-    _print_command(f"electrify prepare {docs} {flags} --out {shards}")
-    prepare(
-        Prepare(
-            docs=(docs,), tokenizer=str(tokenizer), length=length, validation=VALIDATION, out=shards
-        )
-    )
-
-    _print_command(f"electrify show {shards} --count 2 --seed 1")
-    show_folder(Show(shards, count=2, seed=1))
-
-    from electrify.models.export import encoder_folder
-    from electrify.training.export_run import export_run
-    from electrify.training.options import Export, Pretrain
-    from electrify.training.pretrain import pretrain
-
-    _print_command(
-        f"electrify pretrain tiny --data {shards} --out {run} --budget {settings.budget}"
-    )
-    if code := pretrain(Pretrain(recipe=tiny, data=shards, out=run, budget=settings.budget)):
-        return code
-
-    model = out / "model"
-    _print_command(f"electrify export {run} --out {model}")
-    export_run(Export(run, model))
-    encoder = encoder_folder(model)
-    _reload(encoder)
-    _compare(settings, docs, encoder, tokenizer, tiny, start)
-
-    from electrify.reports.options import Report
-    from electrify.reports.report import report
-
-    tuned = (out / "pretrained", out / "random")
-    page = out / "report.html"
-    _print_command(f"electrify report {run} {tuned[0]} {tuned[1]} --out {page}")
-    report(Report(folders=(run, *tuned), out=page))
+    stages = Stages(settings.out)
+    with stages.claim("docs"):
+        stages.make_documents("docstrings")
+        stages.make_tokenizer(vocab_size=8192)
+        tiny = schema.load("tiny")
+        stages.make_shards(length=tiny.run.length, validation=VALIDATION)
+        announce("show", stages.shards, count=2, seed=1)
+        show_folder(Show(stages.shards, count=2, seed=1))
+        stages.pretrain("tiny", settings.budget)
+        encoder = stages.export()
+        _reload(encoder)
+        _compare(settings, stages.docs, encoder, stages.tokenizer, tiny, start)
+        page = stages.report(settings.out / "pretrained", settings.out / "random")
 
     print(f"""
 Next steps:
-  use your own text    electrify corpus text MY_FOLDER --out docs && electrify show docs
+  use your own text    electrify train MY_FOLDER --budget 1h --out trained
   run a GLUE task      electrify glue {encoder} --data GLUE --tasks cola --out glue
-  try sentences        electrify inspect {model} --serve
+  try sentences        electrify inspect {stages.model} --serve
 
 Open {page} in a browser to see the results.""")
-    return 0
 
 
 def _reload(folder: Path) -> None:
@@ -207,14 +169,11 @@ def _compare(
         return Cost(max(0.0, time.monotonic() - begin - epoch), epoch)
 
     chosen = _planned(settings, start, measure_cost)
-    fit = {"epochs": chosen.epochs, **LABELLED}
-    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in fit.items())
     results: dict[str, dict[str, Any]] = {}
     for name, model in (("pretrained", pretrained), ("random", random_weights)):
         folder = settings.out / name
-        files = f"--train {train} --dev {dev}"
-        counts = f"--length {tiny.run.length} --seeds {chosen.seeds}"
-        _print_command(f"electrify finetune {model} {files} {flags} {counts} --out {folder}")
+        options = {**chosen._asdict(), **LABELLED, "length": tiny.run.length, "out": folder}
+        announce("finetune", model, train=train, dev=dev, **options)
         results[name] = finetuned(model, folder, chosen)
     print(f"\n{gain_verdict(results['pretrained'], results['random'])}")
 
@@ -297,7 +256,3 @@ def gain_verdict(pretrained: dict[str, Any], random: dict[str, Any]) -> str:
         f"{scores}: a {kind} of {abs(gain):.3f} ± {error:.3f}, within the noise of {noise:.3f}; "
         "try a longer --budget or more --seeds"
     )
-
-
-def _print_command(command: str) -> None:
-    print(f"\n$ {command}", flush=True)

@@ -1,0 +1,97 @@
+"""The stages from text to a report: each is another command, printed so that you can repeat it."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from electrify.corpora.clean import Filters
+from electrify.corpora.corpus import Corpus, corpus, settings_type
+from electrify.recipes import schema
+from electrify.storage.folder import Claim
+from electrify.tokens.prepare import Prepare, prepare
+from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
+
+NO_CHANGES: Mapping[str, Any] = {}
+
+
+class Stages:
+    """The folders of a pipeline below one output folder, and the commands that make them."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.docs, self.tokenizer = out, out / "docs", out / "tokenizer"
+        self.shards, self.run, self.model = out / "shards", out / "run", out / "model"
+
+    def claim(self, identity: str) -> Claim:
+        """Lock the output folder; `identity` is what is made in it first."""
+        doing = f"training in {self.out}"
+        return Claim(self.out, identity, lock="lock", doing=doing, written=["*"])
+
+    def make_documents(self, kind: str, *sources: str | Path, **options: Any) -> None:
+        """Turn sources into documents without duplicates; the options are those of the reader."""
+        reader = type(settings_type(kind)(sources=(), out=self.docs).reader)(**options)
+        announce("corpus", kind, *sources, **options, dedup=True, out=self.docs)
+        texts = tuple(map(str, sources))
+        corpus(Corpus(sources=texts, out=self.docs, reader=reader, filters=Filters(dedup=True)))
+
+    def make_tokenizer(self, **options: Any) -> None:
+        """Train a tokenizer on the documents."""
+        settings = MakeTokenizer(docs=(self.docs,), out=self.tokenizer, **options)
+        announce("tokenizer", self.docs, **_changed(settings))
+        make_tokenizer(settings)
+
+    def make_shards(self, **options: Any) -> None:
+        """Turn the documents into shards."""
+        tokenizer = str(self.tokenizer)
+        settings = Prepare(docs=(self.docs,), tokenizer=tokenizer, out=self.shards, **options)
+        announce("prepare", self.docs, **_changed(settings))
+        prepare(settings)
+
+    def pretrain(self, name: str, budget: str, changes: Mapping[str, Any] = NO_CHANGES) -> None:
+        """Pre-train with a recipe, some of whose fields may be changed."""
+        from electrify.training.options import Pretrain
+        from electrify.training.pretrain import pretrain
+
+        recipe = schema.override(schema.load(name), changes)
+        announce("pretrain", name, data=self.shards, out=self.run, **changes, budget=budget)
+        if pretrain(Pretrain(recipe=recipe, data=self.shards, out=self.run, budget=budget)):
+            raise KeyboardInterrupt  # it has saved a checkpoint and said so
+
+    def export(self) -> Path:
+        """Export the run and return the folder of its encoder."""
+        from electrify.models.export import encoder_folder
+        from electrify.training.export_run import export_run
+        from electrify.training.options import Export
+
+        announce("export", self.run, out=self.model)
+        export_run(Export(self.run, self.model))
+        return encoder_folder(self.model)
+
+    def report(self, *results: Path) -> Path:
+        """Write the report of the run, and of results of fine-tuning."""
+        from electrify.reports.options import Report
+        from electrify.reports.report import report
+
+        page = self.out / "report.html"
+        announce("report", self.run, *results, out=page)
+        return report(Report(folders=(self.run, *results), out=page))
+
+
+def _changed(settings: Any) -> dict[str, Any]:
+    """Return the options of a command on documents that differ from their defaults."""
+    return {
+        field.name: value
+        for field in fields(settings)
+        if field.name != "docs"
+        and ((value := getattr(settings, field.name)) != field.default or field.default is MISSING)
+    }
+
+
+def announce(*words: object, **options: object) -> None:
+    """Print a command as it can be typed."""
+    typed: list[str] = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        typed += [flag] if value is True else [flag, str(value)]
+    print(f"\n$ {shlex.join(['electrify', *map(str, words), *typed])}", flush=True)
