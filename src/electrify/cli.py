@@ -271,10 +271,11 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
     import tyro
 
     from electrify import config
+    from electrify.planning.cookbook import by_purpose
     from electrify.recipes import schema
 
-    known = f"recipes: {', '.join(schema.names())}, or the path of a .toml file"
-    more = f"Run `{program} {schema.names()[-1]} --help` to list the options."
+    known = f"recipes: {', '.join(by_purpose())}, or the path of a .toml file"
+    more = f"Run `{program} tiny --help` to list the options, `electrify recipes` to choose."
     overview = [f"usage: {program} RECIPE …", inspect.getdoc(kind) or "", known]
     overview += [f"Example: {command.example}", more]
     name, *arguments = _with_first(program, command, arguments, "recipe", "\n\n".join(overview))

@@ -2,10 +2,16 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from electrify.cli import main
+from electrify.pipeline.choices import Machine, choose_training
+from electrify.pipeline.survey import DocumentText
+from electrify.planning.cookbook import GROUPS, by_purpose
+from electrify.planning.costs import costs
+from electrify.planning.hardware import KNOWN
 from electrify.recipes.schema import load, names, recipe_path
 
 
@@ -22,16 +28,55 @@ def output(capsys, tmp_path, monkeypatch):
     return run
 
 
-def test_the_list_has_every_recipe_with_its_description(output):
+def test_the_list_has_every_recipe_with_its_use_recommended_ones_first(output):
     listed = output()
     assert output("list") == listed
-    for name in names():
-        line = next(line for line in listed.splitlines() if line.split()[:1] == [name])
-        assert (
-            recipe_path(name)
-            .read_text()
-            .startswith(f"# {line.removeprefix(f'  {name}').strip()}\n")
-        )
+    lines = listed.splitlines()
+    rows = {line.split()[0]: number for number, line in enumerate(lines) if line[2:3].strip()}
+    assert [name for name in rows if name in names()] == list(by_purpose())
+    for name, facts in by_purpose().items():
+        row, use = lines[rows[name]], lines[rows[name] + 1].strip()
+        assert recipe_path(name).read_text().startswith(f"# {use}\n")
+        assert row.split()[-2:] == [f"{load(name).run.length}", facts.vocabulary]
+    headings = [lines.index(heading) for heading in GROUPS.values()]
+    for name, facts in by_purpose().items():
+        heading = headings[list(GROUPS).index(facts.group)]
+        assert max(number for number in headings if number < rows[name]) == heading
+
+
+def test_the_recommended_recipes_are_those_that_training_on_text_chooses():
+    text = DocumentText(1000, 30_000_000, "LATIN", 0.0)
+    chosen = {
+        next(s.value for s in choose_training(text, Machine(cuda, ""), t) if s.name == "recipe")
+        for cuda in (False, True)
+        for t in (60, 3_600, 100_000)
+    }
+    assert chosen == {n for n, facts in by_purpose().items() if facts.group == "Recommended"}
+
+
+@pytest.mark.parametrize("name", names())
+def test_parameters_and_times_are_those_of_the_plan(name):
+    """The time is that of float32 on a V100 and of mixed precision on newer GPUs."""
+    facts = by_purpose()[name]
+    count, device = facts.hardware.split(maxsplit=1)
+    hardware, devices = KNOWN.get(device, KNOWN["V100"]), int(count)
+    found = costs(load(name), int(facts.vocabulary.replace(",", "")), hardware, devices, 1)
+    assert facts.parameters == f"{found['parameters']['trained'] / 1e6:.1f} M"
+    if device in KNOWN:
+        number, unit = facts.time.split()
+        seconds = found["seconds"]["float32" if device == "V100" else "mixed"]
+        assert f"{seconds / {'h': 3_600, 'days': 86_400}[unit]:.0f}" == number
+
+
+def test_the_docs_have_the_same_table():
+    page = (Path(__file__).parents[2] / "docs/recipes.md").read_text()
+    for group, heading in GROUPS.items():
+        rows = [
+            f"| `{name}` | {f.use} | {f.hardware} | {f.time} | {f.parameters} | {f.length} | {f.vocabulary} |"
+            for name, f in by_purpose().items()
+            if f.group == group
+        ]
+        assert "\n".join([f"| **{heading}** | | | | | | |", *rows]) in page
 
 
 def test_the_list_and_a_bad_value_import_no_torch(tmp_path):

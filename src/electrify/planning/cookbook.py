@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
@@ -13,6 +13,20 @@ from electrify.storage.commit import committed
 
 DO = Literal["list", "show", "copy", "check"]
 VOCABULARY_SIZE = 30_522  # of bert-base-uncased, to count parameters
+GROUPS = {
+    "Recommended": "Recommended: `electrify train` chooses among these",
+    "Reproduction": "Reproductions of published models",
+    "Experiment": "Experiments and negative results: not recommended",
+}
+"""The headings of the list, by the word in the recipes' files."""
+COLUMNS = {
+    "hardware": ("hardware", "<11"),
+    "time": ("time", "<8"),
+    "parameters": ("params", ">7"),
+    "length": ("length", ">6"),
+    "vocabulary": ("vocab", ">7"),
+}
+"""The headings and formats of the columns, which fit into 80 characters."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +41,41 @@ class Recipes(AcceptsTextPaths):
     """File to copy to; NAME.toml in the current folder by default."""
 
 
-def recipes(settings: Recipes) -> dict[str, str]:
-    """Run the command; returns recipe names with their descriptions."""
+class Facts(NamedTuple):
+    """What a recipe is for: the two lines at the head of its file, and its length."""
+
+    use: str
+    group: str
+    hardware: str
+    time: str
+    """Of the complete run; of a CPU recipe: the budgets that it suits."""
+    parameters: str
+    """Trained in total with that vocabulary, shared ones counted once."""
+    vocabulary: str
+    length: int
+
+
+def facts_of(name: str) -> Facts:
+    """Read what a recipe is for; your own recipe may leave out all but its use."""
+    use, facts, *_ = [*_source(name).splitlines(), "", ""]
+    words = facts.replace(" parameters", "").replace("vocabulary ", "").removeprefix("# ")
+    columns = words.split(" · ") if facts.count(" · ") == 4 else [""] * 5
+    return Facts(use.removeprefix("# "), *columns, length=schema.load(name).run.length)
+
+
+def by_purpose() -> dict[str, Facts]:
+    """Return the recipes of the package: recommended ones first, small models first."""
+    order = list(GROUPS)
+    named = [(name, facts_of(name)) for name in schema.names()]
+
+    def rank(pair: tuple[str, Facts]) -> tuple[int, float]:
+        return order.index(pair[1].group), float(pair[1].parameters.removesuffix(" M"))
+
+    return dict(sorted(named, key=rank))
+
+
+def recipes(settings: Recipes) -> dict[str, dict[str, Any]]:
+    """Run the command; returns recipe names with what they are for."""
     if settings.do == "list":
         if settings.recipe:
             raise UserError(
@@ -37,7 +84,7 @@ def recipes(settings: Recipes) -> dict[str, str]:
                 fix=f"use electrify recipes show {settings.recipe}",
             )
         print(_list())
-        return {name: _description(name) for name in schema.names()}
+        return {name: facts._asdict() for name, facts in by_purpose().items()}
     if not settings.recipe:
         raise UserError(
             f"`recipes {settings.do}` needs the name of a recipe",
@@ -56,25 +103,31 @@ def recipes(settings: Recipes) -> dict[str, str]:
         _copy(settings.recipe, settings.file)
     else:
         print(_check(settings.recipe))
-    return {settings.recipe: _description(settings.recipe)}
+    return {settings.recipe: facts_of(settings.recipe)._asdict()}
 
 
 def _list() -> str:
-    width = max(map(len, schema.names()))
-    lines = [f"  {name:<{width}}  {_description(name)}" for name in schema.names()]
+    headings = {column: heading for column, (heading, _) in COLUMNS.items()}
+    lines, found = [_row("recipe", headings)], by_purpose()
+    for group, heading in GROUPS.items():
+        lines += ["", heading]
+        for name, facts in found.items():
+            if facts.group == group:
+                lines += [_row(name, facts._asdict()), f"    {facts.use}"]
     return "\n".join(
         [
             *lines,
             "",
+            "Times on GPUs are estimates for the complete run; --budget makes a run shorter.",
             "electrify recipes show NAME      electrify recipes copy NAME [FILE]",
             "electrify plan NAME              electrify pretrain NAME --data SHARDS --out RUN",
         ]
     )
 
 
-def _description(name: str) -> str:
-    """Return the first line of a recipe's file, which describes it."""
-    return next(iter(_source(name).splitlines()), "").removeprefix("# ")
+def _row(name: str, facts: dict[str, Any]) -> str:
+    cells = (f"{facts[column]:{form}}" for column, (_, form) in COLUMNS.items())
+    return f"  {name:<30} {'  '.join(cells)}"
 
 
 def _source(name: str) -> str:
