@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART ?= quickstart
 
-.PHONY: quickstart test test-all check format docs docs-architectures figures clean
+.PHONY: quickstart test test-all check format docs docs-architectures figures notebooks clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/electrify quickstart --out $(QUICKSTART)
@@ -45,6 +45,9 @@ $(VENV)/.dev: $(VENV)/.core
 
 figures: $(VENV)/.dev
 	$(BIN)/python -m docs.figures
+
+notebooks: $(VENV)/.dev
+	$(BIN)/python -m notebooks.execute
 
 clean:
 	rm -rf $(VENV) $(QUICKSTART) site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

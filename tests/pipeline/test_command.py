@@ -46,7 +46,7 @@ def test_one_command_ends_with_a_model_and_a_report(trained):
     assert "<html" in (out / "report.html").read_text()
     assert "vocab size: 200 (given by its option)" in printed
     assert "recipe: tiny (5 s on a CPU)" in printed
-    assert "Latin script, 1 duplicates removed" in printed
+    assert "Latin script, 1 duplicate removed" in printed
     assert " of memory, bfloat16 is " in printed
 
 

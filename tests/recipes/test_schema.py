@@ -64,7 +64,7 @@ def test_every_recipe_is_valid_and_has_a_description(name):
     check(load(name))
     first, _, third, *_ = recipe_path(name).read_text(encoding="utf-8").splitlines()
     assert first.startswith("# ")
-    assert len(first) <= 80
+    assert len(first) <= 78  # the list has 80 columns
     assert third.startswith("# Data: electrify ")
 
 

@@ -77,7 +77,8 @@ class DocumentText(NamedTuple):
     def description(self) -> str:
         """The text in one line."""
         size = f"{self.documents:,} documents of {self.characters:,} characters"
-        return f"{size}, {self.script_name} script, {self.duplicates:,} duplicates removed"
+        removed = f"{self.duplicates:,} duplicate{'' if self.duplicates == 1 else 's'} removed"
+        return f"{size}, {self.script_name} script, {removed}"
 
     @property
     def spaced(self) -> bool:

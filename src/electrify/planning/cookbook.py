@@ -56,11 +56,19 @@ class Facts(NamedTuple):
 
 
 def facts_of(name: str) -> Facts:
-    """Read what a recipe is for; your own recipe may leave out all but its use."""
-    use, facts, *_ = [*_source(name).splitlines(), "", ""]
-    words = facts.replace(" parameters", "").replace("vocabulary ", "").removeprefix("# ")
-    columns = words.split(" · ") if facts.count(" · ") == 4 else [""] * 5
-    return Facts(use.removeprefix("# "), *columns, length=schema.load(name).run.length)
+    """Read what a recipe of the package is for."""
+    use, facts = _head(name)
+    group, hardware, time, parameters, vocabulary = facts.split(" · ")
+    return Facts(
+        *(use, group, hardware, time),
+        parameters.removesuffix(" parameters"),
+        vocabulary.removeprefix("vocabulary "),
+        schema.load(name).run.length,
+    )
+
+
+def _head(name: str) -> list[str]:
+    return [line.removeprefix("# ") for line in [*_source(name).splitlines(), "", ""][:2]]
 
 
 def by_purpose() -> dict[str, Facts]:
@@ -103,7 +111,7 @@ def recipes(settings: Recipes) -> dict[str, dict[str, Any]]:
         _copy(settings.recipe, settings.file)
     else:
         print(_check(settings.recipe))
-    return {settings.recipe: facts_of(settings.recipe)._asdict()}
+    return {settings.recipe: {"use": _head(settings.recipe)[0]}}
 
 
 def _list() -> str:

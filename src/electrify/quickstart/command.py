@@ -72,8 +72,7 @@ class Quickstart(AcceptsTextPaths):
     """Run the complete pipeline on the docstrings of this Python installation, without downloads.
 
     It creates documents, a tokenizer, shards, a pre-trained model, a comparison with random weights
-    and a report. Rerun
-    the command to resume.
+    and a report. Rerun the command to resume.
     """
 
     out: Path = Path("quickstart")
