@@ -435,7 +435,9 @@ def test_in_a_browser_the_end_of_the_server_is_reported(browser, server):
 def test_in_a_browser_the_written_page_stands_alone(size, browser, pair, tmp_path):
     text = " ".join([TEXT, ODD_TEXTS["script"], ODD_TEXTS["right to left"]])
     path = tmp_path / "page.html"
-    path.write_text(static_page([Judged(pair, text, corrupt_text(pair, text, 0.4, 1))]), encoding="utf-8")
+    path.write_text(
+        static_page([Judged(pair, text, corrupt_text(pair, text, 0.4, 1))]), encoding="utf-8"
+    )
     tab = browser()
     tab.look(*size)
     tab.open(path.as_uri())

@@ -21,8 +21,9 @@ from electrify.training.trained import load_trained
 
 EXAMPLE_COUNT = 5
 RATE_TOKENS = 8_192  # a rate of 5 % is then accurate to half a percentage point
-SENTENCE_LENGTHS = range(30, 161)  # in characters
+SENTENCE_LENGTHS = range(40, 161)  # in characters
 SENTENCE_END = re.compile(r"(?<=[.!?؟।])\s+|(?<=[。！？])")
+CLUTTER = re.compile(r"[\d()\[\]{}\"':;/|=*<>–-]")
 MOST_PER_WORD = 1.7  # tokens; a vocabulary of another language needs more for English
 
 ENGLISH = (
@@ -38,7 +39,7 @@ ENGLISH = (
 """Plain sentences, a word that belongs in them, and one that does not."""
 
 
-class Example(NamedTuple):
+class Sentence(NamedTuple):
     """A text to try."""
 
     text: str
@@ -78,11 +79,11 @@ def served_model(pair: LoadedPair) -> ServedModel:
     return ServedModel(pair, Measured(np.array(probs, np.float32), np.array([])), examples)
 
 
-def examples_for(models: Sequence[ServedModel]) -> list[Example]:
+def examples_for(models: Sequence[ServedModel]) -> list[Sentence]:
     """Return texts to try: validation text of one of the models, else English all can read."""
     for model in models:
         if model.validated:
-            return [Example(text) for text in model.examples]
+            return [Sentence(text) for text in model.examples]
     readable = set.intersection(*(set(model.examples) for model in models))
     examples = []
     for sentence, right, wrong in ENGLISH:
@@ -90,7 +91,7 @@ def examples_for(models: Sequence[ServedModel]) -> list[Example]:
             continue
         swapped = len(examples) % 2 == 0
         note = "one word was swapped" if swapped else ""
-        examples.append(Example(sentence.format(wrong if swapped else right), note))
+        examples.append(Sentence(sentence.format(wrong if swapped else right), note))
     return examples[:EXAMPLE_COUNT]
 
 
@@ -141,12 +142,13 @@ def _validated(pair: LoadedPair) -> ServedModel | None:
 
 
 def _sentences(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return complete sentences, one of each text; if there are too few, beginnings of texts."""
+    """Return prose: complete sentences, one of each text; if too few, beginnings of texts."""
     complete = []
     for text in texts:
         inner = SENTENCE_END.split(text)[1:-1]  # the first and the last may be cut
         complete += [part for part in inner if len(part) in SENTENCE_LENGTHS][:1]
     beginnings = [text[: SENTENCE_LENGTHS.stop].rpartition(" ")[0] for text in texts]
+    complete.sort(key=lambda part: len(CLUTTER.findall(part)))  # lists and references come last
     chosen = complete if len(complete) >= EXAMPLE_COUNT else [*complete, *filter(None, beginnings)]
     return tuple(dict.fromkeys(chosen))[:EXAMPLE_COUNT]
 
