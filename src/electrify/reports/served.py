@@ -85,7 +85,7 @@ def examples_for(models: Sequence[ServedModel]) -> list[Sentence]:
         if model.validated:
             return [Sentence(text) for text in model.examples]
     readable = set.intersection(*(set(model.examples) for model in models))
-    examples = []
+    examples: list[Sentence] = []
     for sentence, right, wrong in ENGLISH:
         if sentence.format(right) not in readable:
             continue

@@ -55,8 +55,9 @@ class Threshold(NamedTuple):
 
     def __str__(self) -> str:
         rate = self.false_alarm_rate
-        known = self.value is not None and rate is not None
-        return f"{self.rule}; false-alarm rate {100 * rate:.1f} %" if known else self.rule
+        if self.value is None or rate is None:
+            return self.rule
+        return f"{self.rule}; false-alarm rate {100 * rate:.1f} %"
 
 
 def of_metrics(record: Mapping[str, Any]) -> Threshold:
