@@ -18,7 +18,7 @@ from electrify.reports.serve import start
 FIGURES = Path(__file__).parent / "figures"
 SIZE = (1100, 720)
 TEXT = "The committee approved the budget after a long debate about schools, roads and hospitals."
-CORRUPTED = "document.querySelector('#counts') && !document.querySelector('#counts').hidden"
+CORRUPTED = "document.querySelector('.counts:not([hidden])')"
 
 
 def main(run: Path) -> None:
@@ -26,7 +26,7 @@ def main(run: Path) -> None:
     with (
         tempfile.TemporaryDirectory() as temporary,
         chromium(Path(temporary) / "profile") as open_tab,  # first: it wants low file descriptors
-        start(load_pair(str(run)), TEXT, "127.0.0.1", 0) as server,
+        start([load_pair(str(run))], TEXT, "127.0.0.1", 0) as server,
     ):
         page = Path(temporary) / "report.html"
         report(Report(folders=(run,), out=page, examples=3))

@@ -14,6 +14,7 @@ from electrify.cli import main
 from electrify.errors import EXIT_DAMAGED
 from electrify.reports.heat import Token, corrupt_text, detect
 from electrify.reports.inspection import coloured, page, summary, token_rows
+from electrify.reports.judged import Judged
 from electrify.reports.pair import load_pair
 from electrify.tokens.show import visible
 from electrify.training import checkpoint
@@ -71,8 +72,8 @@ def test_odd_texts_do_nothing_to_a_terminal_or_a_table(name, pair):
 @pytest.mark.parametrize("name", ODD_TEXTS)
 def test_odd_texts_do_nothing_to_a_page(name, pair):
     tokens = corrupt_text(pair, ODD_TEXTS[name], 0.3, 2)
-    html = page(pair, ODD_TEXTS[name], tokens)
-    plain = page(pair, "", [])
+    html = page([Judged(pair, ODD_TEXTS[name], tokens)])
+    plain = page([Judged(pair, "", [])])
     reader, empty = Reader(), Reader()
     reader.feed(html)
     empty.feed(plain)
@@ -84,7 +85,7 @@ def test_odd_texts_do_nothing_to_a_page(name, pair):
 
 
 def test_a_page_needs_nothing_from_elsewhere(pair):
-    html = page(pair, TEXT, detect(pair, TEXT))
+    html = page([Judged(pair, TEXT, detect(pair, TEXT))])
     addresses = re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"'> )]+)", html)
     assert addresses == ["data:,"]
     assert "default-src 'none'" in html

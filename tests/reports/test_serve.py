@@ -17,6 +17,7 @@ from tests.reports.odd_texts import ODD_TEXTS
 from electrify.errors import UserError
 from electrify.reports.heat import as_json, corrupt_text, detect
 from electrify.reports.inspection import page as static_page
+from electrify.reports.judged import Judged
 from electrify.reports.pair import load_pair
 from electrify.reports.serve import (
     LONGEST_BODY,
@@ -38,7 +39,7 @@ def pair(exports):
 
 @pytest.fixture(scope="module")
 def server(pair):
-    with start(pair, TEXT, "127.0.0.1", 0) as server:
+    with start([pair], TEXT, "127.0.0.1", 0) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -90,7 +91,16 @@ def test_the_page_gets_a_description_of_the_model(server):
     _, about = ask(server, "GET", "/model")
     assert about["text"] == TEXT
     assert about["corrupts"]
-    assert about["model"].endswith("electra")
+    assert [model["model"].endswith("electra") for model in about["models"]] == [True]
+
+
+def plain_json(pair, text: str, tokens: list) -> dict:
+    return without_rates(json.loads(json.dumps(as_json(pair, text, tokens))))
+
+
+def without_rates(answer: dict) -> dict:
+    """Return an answer without what only the page shows."""
+    return {n: v for n, v in answer.items() if n not in ("said", "threshold", "false_alarms")}
 
 
 @pytest.mark.parametrize("name", ODD_TEXTS)
@@ -98,9 +108,9 @@ def test_responses_are_the_predictions_of_the_model(name, server, pair):
     text = ODD_TEXTS[name]
     response, answer = ask(server, "POST", "/tokens", {"text": text})
     assert response.status == 200
-    assert answer == json.loads(json.dumps(as_json(pair, text, detect(pair, text))))
+    assert without_rates(answer) == plain_json(pair, text, detect(pair, text))
     _, answer = ask(server, "POST", "/tokens", {"text": text, "corrupt": True, "seed": 4})
-    assert answer == json.loads(json.dumps(as_json(pair, text, corrupt_text(pair, text, 0.15, 4))))
+    assert without_rates(answer) == plain_json(pair, text, corrupt_text(pair, text, 0.15, 4))
     assert not re.search(r"[\x00-\x1f\u202e]", "".join(token["says"] for token in answer["tokens"]))
 
 
@@ -123,6 +133,11 @@ REFUSED = {
     "text that is not a string": ("POST", "/tokens", {"text": 5}, {}, 400),
     "seed that is not an integer": ("POST", "/tokens", {"text": "a", "seed": True}, {}, 400),
     "unknown field": ("POST", "/tokens", {"text": "a", "rate": 1}, {}, 400),
+    "no such model": ("POST", "/tokens", {"text": "a", "model": 1}, {}, 400),
+    "negative model": ("POST", "/tokens", {"text": "a", "model": -1}, {}, 400),
+    "threshold as text": ("POST", "/tokens", {"text": "a", "threshold": "0.5"}, {}, 400),
+    "threshold too high": ("POST", "/tokens", {"text": "a", "threshold": 1.01}, {}, 400),
+    "threshold that is not a number": ("POST", "/tokens", '{"text":"a","threshold":NaN}', {}, 400),
     "text too long": ("POST", "/tokens", {"text": "a" * (LONGEST_TEXT + 1)}, {}, 413),
     "body too long": ("POST", "/tokens", "a" * (LONGEST_BODY + 1), {}, 413),
     "invalid length": ("POST", "/tokens", "{}", {"Content_Length": "-1"}, 411),
@@ -192,7 +207,7 @@ def test_a_failing_model_is_an_error_and_does_not_stop_the_server(server, monkey
     def fail(*arguments):
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("electrify.reports.serve.detect", fail)
+    monkeypatch.setattr("electrify.reports.judged.detect", fail)
     response, answer = ask(server, "POST", "/tokens", {"text": "a"})
     assert response.status == 500
     assert "secret detail" not in str(answer)
@@ -200,7 +215,7 @@ def test_a_failing_model_is_an_error_and_does_not_stop_the_server(server, monkey
 
 
 def test_a_model_without_generator_is_reported(pair):
-    with start(pair._replace(generator=None, notes=("alone",)), "", "127.0.0.1", 0) as server:
+    with start([pair._replace(generator=None, notes=("alone",))], "", "127.0.0.1", 0) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         assert not ask(server, "GET", "/model")[1]["corrupts"]
         response, answer = ask(server, "POST", "/tokens", {"text": TEXT, "corrupt": True})
@@ -210,7 +225,7 @@ def test_a_model_without_generator_is_reported(pair):
 
 
 def test_other_hosts_accept_addresses_but_no_names(pair):
-    with start(pair, "", "0.0.0.0", 0) as server:
+    with start([pair], "", "0.0.0.0", 0) as server:
         assert not server.loopback
         assert server.knows("192.168.1.5:8000")
         assert not server.knows("rebound.example")
@@ -221,9 +236,9 @@ def test_other_hosts_accept_addresses_but_no_names(pair):
 
 def test_a_port_in_use_is_reported(pair, server):
     with pytest.raises(UserError, match="cannot serve the page"):
-        start(pair, "", "127.0.0.1", server.server_address[1])
+        start([pair], "", "127.0.0.1", server.server_address[1])
     with pytest.raises(UserError, match="cannot serve the page"):
-        start(pair, "", "no.such.host.invalid", 0)
+        start([pair], "", "no.such.host.invalid", 0)
 
 
 def test_the_command_prints_its_address_and_ends_by_ctrl_c(exports):
@@ -252,7 +267,7 @@ def test_serving_other_machines_prints_a_warning(host, pair, monkeypatch, capsys
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Inspector, "serve_forever", interrupted)
-    serve(pair, "", host, 0)
+    serve([pair], "", host, 0)
     captured = capsys.readouterr()
     assert captured.out.startswith(f"http://{host}:")
     assert ("warning: anyone who can reach" in captured.err) == (host == "0.0.0.0")
@@ -265,8 +280,8 @@ def browser(tmp_path_factory):
 
 
 WIDE, PHONE = (1100, 900), (360, 740)
-QUIET = "!document.querySelector('#card').classList.contains('busy')"
-SHOWN = "document.querySelector('#heat').textContent"
+QUIET = "!document.querySelector('.card.busy')"
+SHOWN = "document.querySelector('.heat').textContent"
 
 
 def fresh(browser, server, size=WIDE, dark: bool = False):
@@ -281,7 +296,7 @@ def fresh(browser, server, size=WIDE, dark: bool = False):
 def retype(tab, text: str) -> None:
     """Replace the text as a user does, and wait for the response."""
     tab.run("document.querySelector('#text').focus(), document.querySelector('#text').select()")
-    tab.run("document.querySelector('#heat').replaceChildren('waiting')")
+    tab.run("document.querySelector('.heat').replaceChildren('waiting')")
     tab.type(text)
     tab.wait(f"{SHOWN} !== 'waiting' && {QUIET}")
 
@@ -293,7 +308,7 @@ def test_in_a_browser_type_corrupt_and_hover(browser, server):
     assert tab.run(SHOWN) == TEXT
     retype(tab, "mifu KATA lodi kaso")
     assert tab.run(SHOWN) == "mifu KATA lodi kaso"
-    assert "suspected" in tab.run("document.querySelector('#status').textContent")
+    assert "suspected" in tab.run("document.querySelector('.status').textContent")
 
     tab.run("document.querySelector('#corrupt').focus()")
     seen = set()
@@ -304,10 +319,10 @@ def test_in_a_browser_type_corrupt_and_hover(browser, server):
         if tab.run("!!document.querySelector('.token.caught, .token.missed')"):
             break
     assert tab.run("document.querySelector('#corrupt').textContent") == "Another sample"
-    numbers = tab.run("[...document.querySelectorAll('#counts dd')].map(e => +e.textContent)")
+    numbers = tab.run("[...document.querySelectorAll('.counts dd')].map(e => +e.textContent)")
     replaced = tab.run("document.querySelectorAll('.token.caught, .token.missed').length")
     assert numbers[0] + numbers[1] == replaced > 0
-    assert tab.run("document.querySelectorAll('#notable li').length") == replaced + numbers[2]
+    assert tab.run("document.querySelectorAll('.notable li').length") == replaced + numbers[2]
 
     selector = ".token.caught, .token.missed"
     tip = f"getComputedStyle(document.querySelector('{selector}'), '::before')"
@@ -420,7 +435,9 @@ def test_in_a_browser_the_end_of_the_server_is_reported(browser, server):
 def test_in_a_browser_the_written_page_stands_alone(size, browser, pair, tmp_path):
     text = " ".join([TEXT, ODD_TEXTS["script"], ODD_TEXTS["right to left"]])
     path = tmp_path / "page.html"
-    path.write_text(static_page(pair, text, corrupt_text(pair, text, 0.4, 1)), encoding="utf-8")
+    path.write_text(
+        static_page([Judged(pair, text, corrupt_text(pair, text, 0.4, 1))]), encoding="utf-8"
+    )
     tab = browser()
     tab.look(*size)
     tab.open(path.as_uri())

@@ -11,6 +11,7 @@ from tests.reports.pairs import make_run
 from electrify.objectives.rtd_metrics import BINS, detection_sums, threshold_at_rate
 from electrify.reports.heat import as_json, corrupt_text, detect, examples_of_run, verdict_on
 from electrify.reports.inspection import page, summary
+from electrify.reports.judged import Judged
 from electrify.reports.pair import load_pair
 from electrify.reports.threshold import Threshold, of_run
 from electrify.training.export_run import export_run
@@ -71,7 +72,7 @@ def test_runs_exports_and_pages_flag_from_the_same_probability(evaluated, tmp_pa
         assert {token.threshold for token in shown} == {threshold.value}
     text = f"flagged: from {100 * threshold.value:.1f} % on"
     assert text in as_json(pair, TEXT, shown)["said"]
-    assert text in page(pair, TEXT, shown)
+    assert text in page([Judged(pair, TEXT, shown)])
     assert "12.0 %" in str(threshold)
     assert "false-alarm rate 3.4 %" in str(threshold)
 

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from string import Template
 
 from rich.console import Console
@@ -14,13 +15,12 @@ from electrify.reports.heat import (
     Token,
     as_json,
     as_percent,
-    corrupt_text,
     counts_text,
-    detect,
     heat_html,
     notes_on,
     verdict_on,
 )
+from electrify.reports.judged import Corruption, Judged, judge
 from electrify.reports.options import Inspect
 from electrify.reports.page import asset
 from electrify.reports.pair import LoadedPair, load_pair
@@ -33,23 +33,53 @@ from electrify.tokens.show import visible
 def inspect(settings: Inspect) -> None:
     """Run the model on a text, and show its predictions in the requested format."""
     _check(settings)
-    pair = load_pair(settings.model)
+    models, text = models_and_text(settings.model, *settings.more)
+    pairs = [load_pair(model) for model in models]
     if settings.serve:
-        serve(pair, settings.text, settings.host, settings.port)
+        serve(pairs, text, settings.host, settings.port)
         return
-    text = settings.text
-    if settings.corrupt:
-        tokens = corrupt_text(pair, text, settings.rate, settings.seed)
-    else:
-        tokens = detect(pair, text)
+    corruption = Corruption(settings.rate, settings.seed) if settings.corrupt else None
+    judged = [
+        Judged(pair, text, judge(pairs, index, text, corruption))
+        for index, pair in enumerate(pairs)
+    ]
     if settings.html:
         with committed(settings.html) as temporary:
-            temporary.write_text(page(pair, text, tokens), encoding="utf-8")
+            temporary.write_text(page(judged), encoding="utf-8")
         print(settings.html, file=sys.stderr)
     if settings.json:
-        print(json.dumps(as_json(pair, text, tokens), ensure_ascii=False, indent=1))
+        found = [as_json(*one) for one in judged]
+        print(json.dumps(found if found[1:] else found[0], ensure_ascii=False, indent=1))
     elif not settings.html:
-        _print(pair, text, tokens)
+        for one in judged:
+            if len(judged) > 1:
+                print(f"{visible(one.pair.name)}:")
+            _print(*one)
+
+
+def models_and_text(model: str, *more: str) -> tuple[list[str], str]:
+    """Return the models and the text among the arguments; a folder is a model, not a text.
+
+    >>> models_and_text("run", "A text."), models_and_text("run", "google/electra", "A text.")
+    ((['run'], 'A text.'), (['run', 'google/electra'], 'A text.'))
+    """
+    *others, last = more or ("",)
+    if _is_folder(last):
+        others, last = [*others, last], ""
+    if len(others) > 1 or not all(_is_folder(name) or "/" in name for name in others):
+        raise UserError(
+            "give one or two models, and then at most one text",
+            got=" ".join(more),
+            fix='put the text in quotes: electrify inspect MODEL [MODEL] "A text."',
+        )
+    return [model, *others], last
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return bool(name) and Path(name).is_dir()
+    except OSError:  # a text too long for a name
+        return False
 
 
 def _check(settings: Inspect) -> None:
@@ -134,19 +164,27 @@ def summary(tokens: Sequence[Token]) -> list[Text]:
     return [*lines, Text(counts_text(tokens), "dim")]
 
 
-def page(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> str:
-    """Return a self-contained page without scripts."""
-    notable = "".join(_row(token) for token in tokens if verdict_on(token).sign)
+def page(judged: Sequence[Judged]) -> str:
+    """Return a self-contained page without scripts, with a card for each model."""
     return Template(asset("page.html")).substitute(
         style=asset("inspector.css") + asset("heat.css"),
-        model=escape(visible(pair.name)),
-        heat=heat_html(tokens),
-        counts=escape(f"{counts_text(tokens)}; {pair.threshold}"),
-        notable=f'<ul class="notable">{notable}</ul>' if notable else "",
-        notes="".join(
-            f'<p class="note">{escape(visible(note))}</p>' for note in notes_on(pair, text)
-        ),
+        kind=' class="compared"' if len(judged) > 1 else "",
+        cards="".join(map(_card, judged)),
     )
+
+
+def _card(judged: Judged) -> str:
+    pair, text, tokens = judged
+    notes = (f'<p class="note">{escape(visible(note))}</p>' for note in notes_on(pair, text))
+    notable = "".join(_row(token) for token in tokens if verdict_on(token).sign)
+    parts = [
+        f"<h2>{escape(visible(pair.name))}</h2>",
+        *notes,
+        heat_html(tokens),
+        f'<p class="quiet">{escape(f"{counts_text(tokens)}; {pair.threshold}")}</p>',
+        f'<ul class="notable">{notable}</ul>' if notable else "",
+    ]
+    return f'<section class="card">{"".join(parts)}</section>'
 
 
 def _row(token: Token) -> str:

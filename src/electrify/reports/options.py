@@ -31,8 +31,12 @@ class Inspect(AcceptsTextPaths):
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """Exported model, its discriminator/, a run, or any RTD discriminator transformers loads."""
-    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TEXT]")] = ""
-    """The text to inspect."""
+    more: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[MODEL] [TEXT]", help_behavior_hint=""),
+    ] = ()
+    """The text to inspect; before it or instead of it, a second model to compare."""
     corrupt: bool = False
     """Let the generator replace some tokens first, and show which are detected."""
     rate: float = 0.15

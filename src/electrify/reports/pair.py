@@ -2,6 +2,7 @@
 
 # B batch, L length, N slots per row, M = B × N slots, V vocabulary
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from electrify.objectives import sampling
 from electrify.objectives.masked_lm import predict_slots
 from electrify.objectives.rtd import Weights, replaced_logits, weights_of
 from electrify.reports.threshold import Threshold, of_metrics, of_run
-from electrify.storage.commit import sha256_of
+from electrify.storage.commit import read_manifest, sha256_of
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import SPECIAL_ROLES, LoadedTokenizer
 from electrify.training.folder import RunFolder
@@ -39,6 +40,8 @@ class LoadedPair(NamedTuple):
     """Caveats to show with the predictions."""
     threshold: Threshold = Threshold()
     """Which tokens to flag as replaced."""
+    run: tuple[Path, int] | None = None
+    """The run and the step that it comes from, if known."""
 
 
 @torch.no_grad()
@@ -124,6 +127,7 @@ def _of_run(run: Path) -> LoadedPair:
         networks["generator"],
         weights_of(loaded.recipe),
         threshold=of_run(run, loaded.step),
+        run=(run, loaded.step),
     )
 
 
@@ -148,7 +152,20 @@ def _of_folders(name: str, discriminator: str, beside: Path | None) -> LoadedPai
         generator,
         notes=tuple(notes),
         threshold=threshold,
+        run=_exported_run(Path(discriminator).absolute().parent),
     )
+
+
+def _exported_run(export: Path) -> tuple[Path, int] | None:
+    """Return the run next to an export that it was made of, and the step."""
+    if not (export / "manifest.json").is_file():
+        return None
+    with suppress(UserError, KeyError):  # a folder that is not ours
+        identity = read_manifest(export, "model")["identity"]
+        for file in sorted(export.parent.glob("*/run.json")):
+            if RunFolder(file.parent).about["identity"] == identity["run"]:
+                return file.parent, identity["step"]
+    return None
 
 
 def _tokenizer_of(encoder: Encoder) -> LoadedTokenizer:

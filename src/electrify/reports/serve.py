@@ -10,23 +10,28 @@ import socket
 import socketserver
 import sys
 import traceback
+from collections.abc import Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from threading import Lock
+from types import NoneType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from electrify.errors import UserError
-from electrify.reports.heat import as_json, corrupt_text, detect
+from electrify.reports.heat import Token, as_json, counts_text, with_threshold
+from electrify.reports.judged import Corruption, judge
 from electrify.reports.page import asset
 from electrify.reports.pair import LoadedPair
+from electrify.reports.served import ServedModel, examples_for, rates_at, served_model
 from electrify.reports.spelling import encodable
+from electrify.reports.threshold import Threshold
 from electrify.tokens.show import visible
 
 LONGEST_TEXT = 2_000
 LONGEST_BODY = 16 * 1024
-RATE = 0.15  # fraction of tokens to mask, as in pre-training
 REQUEST_SECONDS = 10  # timeout for receiving a request
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -51,6 +56,19 @@ class Inspection(NamedTuple):
     text: str
     corrupt: bool = False
     seed: int = 0
+    model: int = 0
+    """Index of the model that is asked."""
+    threshold: float | None = None
+    """The probability from which tokens are flagged; None is the model's own threshold."""
+
+
+REQUEST_TYPES: dict[str, tuple[type, ...]] = {
+    "text": (str,),
+    "corrupt": (bool,),
+    "seed": (int,),
+    "model": (int,),
+    "threshold": (float, int, NoneType),
+}
 
 
 class Refused(Exception):
@@ -62,10 +80,13 @@ class Refused(Exception):
 
 
 class Inspector(ThreadingHTTPServer):
-    """The server with its model; it computes one request at a time."""
+    """The server with its models; it computes one request at a time."""
 
-    def __init__(self, pair: LoadedPair, text: str, host: str, port: int) -> None:
-        self.pair, self.text, self.lock = pair, text, Lock()
+    def __init__(self, models: Sequence[ServedModel], text: str, host: str, port: int) -> None:
+        self.models, self.text, self.lock = models, text, Lock()
+        self.pairs = [model.pair for model in models]
+        self.examples = examples_for(models)
+        self.tokens = lru_cache(16)(self._tokens)  # moving the threshold needs no model
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.loopback = is_loopback(host)
         self.names = {"localhost", "127.0.0.1", "::1", host.lower()}
@@ -95,14 +116,27 @@ class Inspector(ThreadingHTTPServer):
         return name in self.names or (not self.loopback and _address(name) is not None)
 
     def answer(self, request: Inspection) -> dict[str, Any]:
-        """Return the model's predictions for a request."""
+        """Return a model's predictions for a request, and its error rates at the threshold."""
+        if not 0 <= request.model < len(self.models):
+            reason = f"model must be between 0 and {len(self.models) - 1}"
+            raise Refused(HTTPStatus.BAD_REQUEST, reason)
+        model = self.models[request.model]
+        threshold = model.pair.threshold
+        if request.threshold is not None:
+            threshold = Threshold(request.threshold, chosen=True)
         with self.lock:
-            tokens = (
-                corrupt_text(self.pair, request.text, RATE, request.seed)
-                if request.corrupt
-                else detect(self.pair, request.text)
-            )
-            return as_json(self.pair, request.text, tokens)
+            judged = self.tokens(request.model, request.text, request.corrupt, request.seed)
+            tokens = with_threshold(judged, threshold)
+            value = threshold.of([token.probability for token in tokens])
+            return {
+                **as_json(model.pair, request.text, tokens),
+                "said": f"{counts_text(tokens)}; {threshold.rule}",
+                "threshold": value,
+                "false_alarms": rates_at(model, threshold, value),
+            }
+
+    def _tokens(self, model: int, text: str, corrupt: bool, seed: int) -> list[Token]:
+        return judge(self.pairs, model, text, Corruption(seed=seed) if corrupt else None)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -146,12 +180,12 @@ class Handler(BaseHTTPRequestHandler):
         return content_type, asset(name).encode()
 
     def _model(self) -> dict[str, Any]:
-        pair = self.server.pair
+        pairs = self.server.pairs
         return {
-            "model": visible(pair.name),
+            "models": [{"model": visible(pair.name), "notes": pair.notes} for pair in pairs],
             "text": encodable(self.server.text)[:LONGEST_TEXT],
-            "notes": pair.notes,
-            "corrupts": pair.generator is not None,
+            "corrupts": any(pair.generator is not None for pair in pairs),
+            "examples": [example._asdict() for example in self.server.examples],
         }
 
     def _body(self) -> bytes:
@@ -196,12 +230,15 @@ def parse_request(body: bytes) -> Inspection:
         fields = json.loads(body)
     except (ValueError, RecursionError):
         raise Refused(HTTPStatus.BAD_REQUEST, "the request is not valid JSON") from None
-    types = Inspection.__annotations__
+    types = REQUEST_TYPES
     if not isinstance(fields, dict) or "text" not in fields or fields.keys() - types.keys():
         raise Refused(HTTPStatus.BAD_REQUEST, f"send an object with {', '.join(types)}")
     for name, value in fields.items():
-        if type(value) is not types[name]:  # isinstance(True, int) holds
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{name} must be {types[name].__name__}")
+        if type(value) not in types[name]:  # isinstance(True, int) holds
+            raise Refused(HTTPStatus.BAD_REQUEST, f"{name} must be {types[name][0].__name__}")
+    threshold = fields.get("threshold")
+    if threshold is not None and not 0 <= threshold <= 1:  # NaN is not
+        raise Refused(HTTPStatus.BAD_REQUEST, "threshold must be between 0 and 1")
     if len(fields["text"]) > LONGEST_TEXT:
         reason = f"at most {LONGEST_TEXT:,} characters"
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
@@ -229,10 +266,11 @@ def is_loopback(host: str) -> bool:
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
-def start(pair: LoadedPair, text: str, host: str, port: int) -> Inspector:
+def start(pairs: Sequence[LoadedPair], text: str, host: str, port: int) -> Inspector:
     """Return a server that listens but does not respond yet."""
+    models = [served_model(pair) for pair in pairs]
     try:
-        return Inspector(pair, text, host, port)
+        return Inspector(models, text, host, port)
     except (OSError, OverflowError) as error:
         raise UserError(
             "cannot serve the page at this address",
@@ -241,16 +279,16 @@ def start(pair: LoadedPair, text: str, host: str, port: int) -> Inspector:
         ) from error
 
 
-def serve(pair: LoadedPair, text: str, host: str, port: int) -> None:
+def serve(pairs: Sequence[LoadedPair], text: str, host: str, port: int) -> None:
     """Serve the page until Ctrl-C."""
-    with start(pair, text, host, port) as server:
+    with start(pairs, text, host, port) as server:
         if not server.loopback:
             print(
                 f"warning: anyone who can reach {host} on the network can use this page without a "
                 "password; leave out --host to restrict it to this machine",
                 file=sys.stderr,
             )
-        for note in pair.notes:
+        for note in dict.fromkeys(note for pair in pairs for note in pair.notes):
             print(f"note: {visible(note)}", file=sys.stderr)
         print(f"{server.url}  (press Ctrl-C to stop)", flush=True)
         try:

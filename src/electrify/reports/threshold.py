@@ -25,6 +25,8 @@ class Threshold(NamedTuple):
     replaced_rate: float = USUAL_RATE
     false_alarm_rate: float | None = None
     """The fraction of original validation tokens that are flagged."""
+    chosen: bool = False
+    """Whether the user chose it."""
 
     def of(self, probabilities: Sequence[float]) -> float:
         """Return the lowest probability to flag in a text.
@@ -37,18 +39,25 @@ class Threshold(NamedTuple):
         count = max(1, round(self.replaced_rate * len(probabilities)))
         return min(ONE_HALF, sorted(probabilities, reverse=True)[count - 1])
 
-    def __str__(self) -> str:
+    @property
+    def rule(self) -> str:
+        """Which tokens are flagged, and why."""
         if self.value is None:
             return (
                 f"flagged: the top {100 * self.replaced_rate:.0f} % of each text and everything "
                 "from 50 % on, because no validation threshold is known"
             )
+        start = f"flagged: from {100 * self.value:.1f} % on"
+        if self.chosen:
+            return start
+        replaced = f"{100 * self.replaced_rate:.1f} %"
+        return f"{start}, which flags as many validation tokens as were replaced ({replaced})"
+
+    def __str__(self) -> str:
         rate = self.false_alarm_rate
-        alarms = "" if rate is None else f"; false-alarm rate {100 * rate:.1f} %"
-        return (
-            f"flagged: from {100 * self.value:.1f} % on, which flags as many validation tokens as "
-            f"were replaced ({100 * self.replaced_rate:.1f} %){alarms}"
-        )
+        if self.value is None or rate is None:
+            return self.rule
+        return f"{self.rule}; false-alarm rate {100 * rate:.1f} %"
 
 
 def of_metrics(record: Mapping[str, Any]) -> Threshold:
