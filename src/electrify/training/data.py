@@ -10,6 +10,7 @@ from electrify.batches.batch import Batch
 from electrify.batches.loader import ArrayBatch, Batches
 from electrify.batches.masking import Masking
 from electrify.errors import UserError
+from electrify.models.inputs import batch_to_device
 from electrify.models.pair import Vocabulary
 from electrify.objectives.objective import objective_class
 from electrify.planning.hardware import GIGA
@@ -103,6 +104,4 @@ def masking_of(recipe: Recipe) -> Masking:
 
 def to_device(device: torch.device) -> Callable[[ArrayBatch], Batch[Tensor]]:
     """Return a function that turns arrays into tensors on a device."""
-    return lambda batch: batch.map(
-        lambda array: torch.from_numpy(array).to(device, non_blocking=True)
-    )
+    return lambda batch: batch_to_device(batch.map(torch.from_numpy), device)

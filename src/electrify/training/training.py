@@ -11,7 +11,7 @@ from electrify.batches.keyed_random import key_of
 from electrify.objectives.objective import Sums
 from electrify.training.checkpoint import Writer
 from electrify.training.clock import Spent
-from electrify.training.engine import Engine
+from electrify.training.engine import NO_REQUESTS, Engine, Requests
 from electrify.training.guard import Guard
 from electrify.training.observer import Observer
 from electrify.training.signals import Stop
@@ -67,7 +67,7 @@ class Stepper:
     micro_batch: int = 0
     spent: Spent = field(default_factory=Spent)
 
-    def accumulate(self, step: int, batch: Any) -> Gradient:
+    def accumulate(self, step: int, batch: Any, requests: Requests = NO_REQUESTS) -> Gradient:
         """Compute the gradient of a global batch."""
         cuts = cut_rows(self.engine.rows(self.task.batch_size), self.micro_batch)
         self.spent.begin_update()
@@ -80,6 +80,7 @@ class Stepper:
             self.engine,
             before=lambda number: seed_dropout(self.seed, step, cuts[number][0]),
             spent=self.spent,
+            requests=requests,
         )
 
     def apply(self, lr: float, move: bool) -> None:
