@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from electrify.batches.batch import Totals
 from electrify.objectives.objective import build_objective
 from electrify.recipes.schema import Optimizer, Run, Sharing
 from electrify.training.data import to_device
@@ -40,19 +39,6 @@ class Collectives(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-class OwnRows:
-    """A global batch of which only this rank's rows exist."""
-
-    def __init__(self) -> None:
-        self.arrays = tiny_inputs(ROWS, padding=6).map(lambda tensor: tensor.numpy())
-
-    def rows(self, start: int, stop: int):
-        return self.arrays.rows(start - RANK * ROWS, stop - RANK * ROWS)
-
-    def totals(self) -> Totals:
-        return Totals(*(WORLD * total for total in self.arrays.totals()))
-
-
 def collectives(how: str, optimizer: str) -> Counter[str]:
     """Count the collectives of the third update, with two micro-batches."""
     recipe = replace(
@@ -70,7 +56,8 @@ def collectives(how: str, optimizer: str) -> Counter[str]:
     buckets: Counter[str] = Counter()
     if how == "ddp":
         wrapped.register_comm_hook(buckets, _count_bucket)
-    task = Task([OwnRows()], WORLD * ROWS, to_device(engine.device), type(model).metrics)
+    rows = tiny_inputs(ROWS, padding=6).map(lambda tensor: tensor.numpy())
+    task = Task([rows], WORLD * ROWS, to_device(engine.device), type(model).metrics)
     stepper = Stepper(model, wrapped, made, engine, task, clip=1.0, seed=0, micro_batch=2)
     for _ in range(3):  # DDP rebuilds its buckets in the second one
         buckets.clear()

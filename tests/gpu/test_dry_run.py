@@ -80,10 +80,10 @@ def test_every_fine_tuning_head_waits_once() -> None:
         assert case["copies"].keys() == {"asynchronous"}
 
 
-def test_many_ranks_share_one_all_reduce_for_loss_stop_and_save() -> None:
+def test_many_ranks_add_up_totals_and_then_loss_and_requests() -> None:
     ddp, fsdp, lamb = run(
         "processes", json.dumps([["ddp", "electra-adam"], ["fsdp", "adamw"], ["ddp", "lamb"]])
     )
-    assert ddp == lamb == {"allreduce": 1, "gradient buckets": 1}
-    assert fsdp["allreduce"] == 1
+    assert ddp == lamb == {"allreduce": 2, "gradient buckets": 1}
+    assert fsdp["allreduce"] == 2
     assert fsdp.keys() == {"allreduce", "allgather_base", "reduce_scatter_base"}

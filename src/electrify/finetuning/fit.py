@@ -192,7 +192,8 @@ def outputs(
     logits: list[Any] = [None] * len(lengths)
     with in_evaluation(model):
         for indices in batches_by_length(lengths, batch_size):
-            batch_logits = model.logits(batch_to_device(collate(indices), device)).float().cpu().numpy()
+            batch = batch_to_device(collate(indices), device)
+            batch_logits = model.logits(batch).float().cpu().numpy()
             for index, row in zip(indices, batch_logits, strict=True):
                 logits[index] = row
     return logits

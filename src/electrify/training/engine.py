@@ -1,8 +1,8 @@
 """Device, precision and collectives of a run on one or many ranks; the only user of accelerate.
 
 Start several ranks with `torchrun --nproc-per-node 8 -m electrify pretrain …` or `accelerate
-launch`. Every rank builds the full global batch and trains on its own rows; each loss is divided by
-the totals of the global batch, so gradients sum over ranks to those of a single process.
+launch`. Every rank trains on its own rows of the global batch; each loss is divided by the totals
+of the global batch, so gradients sum over ranks to those of a single process.
 """
 
 import warnings
@@ -193,6 +193,15 @@ class Engine:
         summed: Tensor = self.accelerator.reduce(torch.stack([loss, *flags]), reduction="sum")
         norm_value, loss_value, *counts = torch.cat([norm.to(loss).view(1), summed]).cpu().tolist()
         return loss_value, norm_value, Requests(*(count > 0 for count in counts))
+
+    def sum_totals(self, totals: Any) -> Any:
+        """Return the totals of all ranks' rows, a named tuple of numbers, without waiting."""
+        if self.world == 1:
+            return totals
+        values = torch.tensor(totals, dtype=torch.float64)
+        if self.device.type != "cpu":
+            values = values.pin_memory().to(self.device, non_blocking=True)
+        return type(totals)(*self.accelerator.reduce(values, reduction="sum").unbind())
 
     def agreed(self, mine: str, requested: bool) -> str:
         """Return the reason to stop before the next step, the same on every rank.

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-
 from electrify.batches.loader import ahead
 from electrify.objectives.objective import Sums
 from electrify.training.checkpoint import Stored
@@ -97,7 +96,7 @@ def train_from(run: Training, start: int) -> Done:
             with save_errors_handled(run):
                 run.writer.check()
         step += 1
-        clock.ticked(int(batch.totals().tokens))
+        clock.ticked(int(batch.totals().tokens) * stepper.engine.world)
         if due(step, cadence.log, cadence.steps):
             log(run, step, clock)
         scheduled = due(step, cadence.save, cadence.steps) or step in cadence.save_at
