@@ -21,7 +21,7 @@ class Gradient(NamedTuple):
     """Joint norm of all gradients before clipping."""
     sums: Sums
     """Sums over this rank's rows."""
-    requests: Requests
+    requests: Requests = NO_REQUESTS
     """What at least one rank asked for."""
 
 
