@@ -132,7 +132,7 @@ def test_a_pair_learns_64_sentences_by_heart(architecture, sentences):
     recipe = by_heart(architecture, steps=1000)
     tokenizer, shards = open_data(sentences, recipe)
     model = build_objective(recipe, vocabulary_of(tokenizer))
-    learned = training_task(recipe, shards, tokenizer, CPU)
+    learned = training_task(recipe, shards, tokenizer, single_process())
     never_drawn = range(recipe.run.steps, recipe.run.steps + MANY_BATCHES)
     before = measure(model, learned, never_drawn)
     learn(model, learned, recipe)
@@ -151,7 +151,7 @@ def test_a_pair_starts_to_learn_within_150_steps(sentences):
     tokenizer, shards = open_data(sentences, recipe)
     special = tokenizer.special
     model = build_objective(recipe, vocabulary_of(tokenizer))
-    learned = training_task(recipe, shards, tokenizer, CPU)
+    learned = training_task(recipe, shards, tokenizer, single_process())
     learn(model, learned, recipe)
     after = measure(model, learned, range(recipe.run.steps, recipe.run.steps + MANY_BATCHES))
     print(after, unigram_entropy(shards, {special.cls, special.sep}))
@@ -175,11 +175,11 @@ def test_the_tiny_recipe_leaves_the_unigram_plateau(tmp_path):
     objective = build_objective(recipe, vocabulary_of(tokenizer))
     start_at_data(objective, recipe, shards, tokenizer)
     model = objective
-    found = validation_task(recipe, data, tokenizer, CPU)
+    found = validation_task(recipe, data, tokenizer, single_process())
     assert found is not None
     validation_batches, count = found
     before = measure(model, validation_batches, range(count))
-    learn(model, training_task(recipe, shards, tokenizer, CPU), recipe)
+    learn(model, training_task(recipe, shards, tokenizer, single_process()), recipe)
     after = measure(model, validation_batches, range(count))
     special = tokenizer.special
     entropy = unigram_entropy(Shards(data, "validation"), {special.cls, special.sep})

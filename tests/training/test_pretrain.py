@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import time
-from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -19,6 +18,7 @@ from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards
 from electrify.training import checkpoint
 from electrify.training.data import open_data, validation_task
+from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 
 
@@ -57,13 +57,18 @@ def test_a_run_writes_its_metrics_and_checkpoints(unbroken):
 
 
 def test_there_is_no_validation_with_fewer_examples_than_ranks(recipe, shards):
-    loaded, cpu = load(str(recipe)), torch.device("cpu")
+    loaded = load(str(recipe))
     tokenizer, _ = open_data(shards, loaded)
     examples = len(Shards(shards, "validation"))
-    task_of = partial(validation_task, loaded, shards, tokenizer, cpu)
-    assert task_of(world=min(8, examples) + 1) is None
-    assert task_of(world=3).task.batch_size == min(8, examples)
-    assert task_of(world=3, same_rows=True).task.batch_size == min(8, examples) // 3 * 3
+
+    def task_of(world: int, **options):
+        engine = Engine(device="cpu")
+        engine.world = world
+        return validation_task(loaded, shards, tokenizer, engine, **options)
+
+    assert task_of(min(8, examples) + 1) is None
+    assert task_of(3).task.batch_size == min(8, examples)
+    assert task_of(3, same_rows=True).task.batch_size == min(8, examples) // 3 * 3
 
 
 def test_the_finished_run_does_nothing_more(unbroken, nursery, recipe, shards, tmp_path):
@@ -295,10 +300,10 @@ STOP_AT_6 = """
 import os, signal
 from electrify.training.training import Stepper
 accumulate = Stepper.accumulate
-def stopping(self, step, batch):
+def stopping(self, step, batch, *requests):
     if step == 5:
         os.kill(os.getpid(), signal.SIGTERM)
-    return accumulate(self, step, batch)
+    return accumulate(self, step, batch, *requests)
 Stepper.accumulate = stopping
 """
 
@@ -435,8 +440,8 @@ def test_a_run_goes_on_from_an_exported_pair(unbroken, nursery, recipe, shards, 
 BAD_FROM = """
 from electrify.training.training import Stepper
 accumulate = Stepper.accumulate
-def bad(self, step, batch):
-    gradient = accumulate(self, step, batch)
+def bad(self, step, batch, *requests):
+    gradient = accumulate(self, step, batch, *requests)
     return gradient._replace(loss=float("nan")) if step in {} else gradient
 Stepper.accumulate = bad
 """
@@ -655,8 +660,8 @@ def full(*arguments):
     raise OSError(errno.ENOSPC, "No space left on device")
 checkpoint.write = full
 accumulate = Stepper.accumulate
-def poisoned(self, step, batch):
-    gradient = accumulate(self, step, batch)
+def poisoned(self, step, batch, *requests):
+    gradient = accumulate(self, step, batch, *requests)
     return gradient._replace(loss=float("nan")) if step >= 12 else gradient
 Stepper.accumulate = poisoned
 """

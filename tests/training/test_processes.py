@@ -230,8 +230,8 @@ STOPPING = """
 import os, signal
 from electrify.training.training import Stepper
 accumulate = Stepper.accumulate
-def stopping(self, step, batch):
-    done = accumulate(self, step, batch)
+def stopping(self, step, batch, *requests):
+    done = accumulate(self, step, batch, *requests)
     if step + 1 == {} and self.engine.rank == self.engine.world - 1:
         os.kill(os.getpid(), signal.SIGTERM)
     return done
@@ -242,14 +242,14 @@ POISONED = """
 import torch
 from electrify.training.training import Stepper
 accumulate = Stepper.accumulate
-def poisoned(self, step, batch):
+def poisoned(self, step, batch, *requests):
     if step == 5 and self.engine.rank == self.engine.world - 1:
         handle = next(self.model.parameters()).register_hook(lambda grad: grad * float("nan"))
         try:
-            return accumulate(self, step, batch)
+            return accumulate(self, step, batch, *requests)
         finally:
             handle.remove()
-    return accumulate(self, step, batch)
+    return accumulate(self, step, batch, *requests)
 Stepper.accumulate = poisoned
 """
 
@@ -285,10 +285,10 @@ DYING = """
 import os, signal
 from electrify.training.training import Stepper
 accumulate = Stepper.accumulate
-def dying(self, step, batch):
+def dying(self, step, batch, *requests):
     if step == 8 and self.engine.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    return accumulate(self, step, batch)
+    return accumulate(self, step, batch, *requests)
 Stepper.accumulate = dying
 """
 

@@ -38,6 +38,7 @@ from electrify.storage.commit import read_json, write_json
 from electrify.tokens import tokenizer as tokenizers
 from electrify.training import checkpoint, training
 from electrify.training.data import masking_of, open_data, training_task, vocabulary_of
+from electrify.training.engine import single_process
 from electrify.training.export_run import export_run
 from electrify.training.optim import build_optimizer
 from electrify.training.options import Export, Pretrain
@@ -302,7 +303,7 @@ def test_every_schedule_gets_its_settings(schedule):
 
 def batch_of(recipe: Recipe, shards: Path, number: int = 0) -> Batch:
     tokenizer, examples = open_data(shards, recipe)
-    return training_task(recipe, examples, tokenizer, torch.device("cpu")).batches[number]
+    return training_task(recipe, examples, tokenizer, single_process()).batches[number]
 
 
 def test_special_tokens_count_in_the_number_of_slots(shards):

@@ -1,8 +1,8 @@
 """Read, pad and mask batch k of a run, as a pure function of the shards, the seed and k.
 
-Every rank makes the whole global batch, which takes milliseconds, and uses its rows. So examples,
-masks and sampling numbers do not depend on the number of ranks, micro-batches or threads, and the
-state of the loader is one integer: the step.
+Every rank makes its own rows. Examples, masks and sampling numbers are functions of the row of the
+global batch, so they do not depend on the number of ranks, micro-batches or threads, and the state
+of the loader is one integer: the step.
 """
 
 # B rows of the global batch, L length, N slots per row
@@ -43,6 +43,7 @@ class Batches:
         batch_size: int,
         seed: int,
         shuffled: bool = True,
+        rows: range | None = None,
     ) -> None:
         if not len(examples):
             raise UserError(
@@ -52,17 +53,19 @@ class Batches:
             )
         self.examples, self.special, self.masking = examples, tokenizer.special, masking
         self.batch_size, self.seed, self.shuffled = batch_size, seed, shuffled
+        self.rows = range(batch_size) if rows is None else rows
+        """The rows of the global batch that are made."""
         self._begins_word = begins_word(tokenizer) if masking.whole_words else None
 
     def __len__(self) -> int:
         return -(-len(self.examples) // self.batch_size)
 
     def __getitem__(self, step: int) -> ArrayBatch:
-        rows_B = np.arange(self.batch_size, dtype=np.int64)
-        ids_BL, lengths_B, types_BL = self._read(step * self.batch_size + rows_B)
-        begins_BL = None if self._begins_word is None else self._begins_word[ids_BL]
-        special, key = self.special, (self.seed, step)
-        return masked_batch(ids_BL, lengths_B, types_BL, special, self.masking, key, begins_BL)
+        rows_B = np.array(self.rows, dtype=np.int64)
+        texts = self._read(step * self.batch_size + rows_B)
+        begins_BL = None if self._begins_word is None else self._begins_word[texts[0]]
+        key = (self.seed, step)
+        return masked_batch(*texts, self.special, self.masking, key, begins_BL, rows_B)
 
     def _read(self, numbers_B: Ids) -> tuple[Ids, Ids, Ids]:
         """Return the padded ids, lengths and token types of the examples with these numbers."""
@@ -89,9 +92,10 @@ def masked_batch(
     masking: Masking,
     key: tuple[int, int],
     begins_BL: Flags | None = None,
+    rows_B: Ids | None = None,
 ) -> ArrayBatch:
     """Mask padded rows; masks and sampling numbers are functions of the key (seed, step)."""
-    rows_B = np.arange(len(ids_BL), dtype=np.int64)
+    rows_B = np.arange(len(ids_BL), dtype=np.int64) if rows_B is None else rows_B
     attention_BL = (np.arange(ids_BL.shape[1]) < lengths_B[:, None]).astype(np.int64)
     candidates_BL = ~np.isin(ids_BL, [special.cls, special.sep, special.mask])
     candidates_BL &= attention_BL.astype(bool)

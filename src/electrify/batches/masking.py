@@ -71,43 +71,79 @@ def choose_slots(
     most = max(1, max_slots(masking.rate, masking.length))
     use_B = slots_to_use(real_tokens_B, masking.rate, most)
     available_B = candidates_BL.sum(axis=1)
+    scores_BL = uniforms(key_of(seed, "scores", step), rows_B, candidates_BL.shape[1])
     if masking.with_replacement:
         draws_BN = uniforms(key_of(seed, "positions", step), rows_B, most)
         nth_BN = np.floor(draws_BN * available_B[:, None]).astype(np.int64)
+        in_text_BL = np.argsort(~candidates_BL, axis=1, kind="stable")  # candidates first
+        last_B1 = np.maximum(available_B - 1, 0)[:, None]
+        positions_BN = np.take_along_axis(in_text_BL, np.minimum(nth_BN, last_B1), axis=1)
         use_B = np.where(available_B > 0, use_B, 0)
+    elif begins_word_BL is not None and masking.whole_words:
+        positions_BN, use_B = _whole_words(candidates_BL, begins_word_BL, scores_BL, use_B, most)
     else:
+        positions_BN = _lowest_scores(scores_BL, candidates_BL, most)
         use_B = np.minimum(use_B, available_B)
-        nth_BN = None
-    scores_BL = uniforms(key_of(seed, "scores", step), rows_B, candidates_BL.shape[1])
-    positions_BN = np.zeros((len(rows_B), most), dtype=np.int64)
-    for row, (use, available) in enumerate(zip(use_B, available_B, strict=True)):
-        positions = np.flatnonzero(candidates_BL[row])
-        if nth_BN is not None:
-            chosen = positions[np.minimum(nth_BN[row, :use], available - 1)]
-        elif begins_word_BL is not None and masking.whole_words:
-            chosen = _whole_words(positions, begins_word_BL[row], scores_BL[row], use)
-        else:
-            chosen = positions[np.argsort(scores_BL[row, positions], kind="stable")[:use]]
-        use_B[row] = len(chosen)
-        positions_BN[row, : len(chosen)] = chosen
-    weights_BN = np.arange(positions_BN.shape[1]) < use_B[:, None]
-    return Slots(positions_BN, weights_BN.astype(np.float32))
+    used_BN = np.arange(most) < use_B[:, None]
+    return Slots(np.where(used_BN, positions_BN, 0), used_BN.astype(np.float32))
+
+
+def _lowest_scores(scores_BL: NDArray[np.float64], among_BL: Flags, most: int) -> Ids:
+    """Return the positions with the lowest scores among some, in order; ties by position.
+
+    Each score has 32 bits, so score and position fit into one integer, and only the lowest ones
+    have to be sorted.
+    """
+    rows, length = scores_BL.shape
+    bits = np.uint64(length.bit_length())
+    keys_BL = ((scores_BL * 2**32).astype(np.uint64) << bits) | np.arange(length, dtype=np.uint64)
+    keys_BL[~among_BL] |= ~(np.uint64(2**64 - 1) >> np.uint64(1))  # after all others
+    if most < length:
+        keys_BL = np.partition(keys_BL, most - 1, axis=1)[:, :most]
+    sorted_BN = np.sort(keys_BL, axis=1) & ((np.uint64(1) << bits) - np.uint64(1))
+    positions_BN = np.zeros((rows, most), dtype=np.int64)
+    positions_BN[:, : sorted_BN.shape[1]] = sorted_BN
+    return positions_BN
 
 
 def _whole_words(
-    positions: Ids, begins_word_L: Flags, scores_L: NDArray[np.float64], use: int
-) -> Ids:
-    """Choose whole words in random order, each if it still fits; at least one token is chosen."""
-    if not len(positions):
-        return positions
-    # A word continues as long as its tokens follow each other without a gap.
-    starts = begins_word_L[positions] | (np.diff(positions, prepend=-2) != 1)
-    words = np.split(positions, np.flatnonzero(starts)[1:])
-    chosen: list[int] = []
-    for number in np.argsort([scores_L[word[0]] for word in words], kind="stable"):
-        if len(chosen) + len(words[number]) <= use:
-            chosen += words[number].tolist()
-    return np.array(chosen or positions[:1].tolist(), dtype=np.int64)
+    candidates_BL: Flags,
+    begins_word_BL: Flags,
+    scores_BL: NDArray[np.float64],
+    use_B: Ids,
+    most: int,
+) -> tuple[Ids, Ids]:
+    """Choose whole words in random order, each if it still fits; at least one token is chosen.
+
+    A word continues as long as its tokens follow each other without a gap. Returns the positions
+    and how many of them each row uses.
+    """
+    length = candidates_BL.shape[1]
+    after_gap_BL = np.ones_like(candidates_BL)
+    after_gap_BL[:, 1:] = ~candidates_BL[:, :-1]
+    starts_BL = candidates_BL & (begins_word_BL | after_gap_BL)
+    words_B = starts_BL.sum(axis=1).tolist()
+    # The end of a word is the next position that does not continue it.
+    ends_BL = np.where(candidates_BL & ~starts_BL, length, np.arange(length))
+    ends_BL = np.minimum.accumulate(ends_BL[:, ::-1], axis=1)[:, ::-1]
+    ends_BL = np.concatenate([ends_BL[:, 1:], np.full((len(ends_BL), 1), length)], axis=1)
+    order_BL = _lowest_scores(scores_BL, starts_BL, length)
+    sizes_BL = np.take_along_axis(ends_BL, order_BL, axis=1) - order_BL
+    positions_BN = np.zeros((len(use_B), most), dtype=np.int64)
+    used_B = np.zeros_like(use_B)
+    for row, (room, words) in enumerate(zip(use_B.tolist(), words_B, strict=True)):
+        chosen: list[int] = []
+        starts, sizes = order_BL[row, :words].tolist(), sizes_BL[row, :words].tolist()
+        for start, size in zip(starts, sizes, strict=True):
+            if size <= room:
+                chosen += range(start, start + size)
+                room -= size
+                if not room:
+                    break
+        if words and not chosen:
+            chosen = [int(np.argmax(candidates_BL[row]))]
+        positions_BN[row, : len(chosen)], used_B[row] = chosen, len(chosen)
+    return positions_BN, used_B
 
 
 def mask_tokens(

@@ -20,6 +20,7 @@ from electrify.errors import UserError
 from electrify.finetuning.batches import Shuffled, batches_by_length
 from electrify.finetuning.options import Fit
 from electrify.models.export import in_evaluation
+from electrify.models.inputs import batch_to_device
 from electrify.recipes.schema import Optimizer
 from electrify.storage.commit import read_json, write_json
 from electrify.training.checkpoint import Policy, Writer
@@ -99,7 +100,7 @@ def fit(
         task=Task(
             shuffled,
             settings.batch_size,
-            lambda batch: _to_device(collate(batch.examples), engine.device),
+            lambda batch: batch_to_device(collate(batch.examples), engine.device),
             lambda sums, batches: {"loss": float(sums["loss"]) / batches},
         ),
         clip=settings.clip,
@@ -182,11 +183,6 @@ def _warn_once(text: str) -> None:
     warn(text)
 
 
-def _to_device(batch: Any, device: torch.device) -> Any:
-    """Move a named tuple of tensors to a device."""
-    return type(batch)._make(tensor.to(device, non_blocking=True) for tensor in batch)
-
-
 @torch.no_grad()
 def outputs(
     model: Any, lengths: Sequence[int], collate: Collate, batch_size: int = 64
@@ -196,7 +192,8 @@ def outputs(
     logits: list[Any] = [None] * len(lengths)
     with in_evaluation(model):
         for indices in batches_by_length(lengths, batch_size):
-            batch_logits = model.logits(_to_device(collate(indices), device)).float().cpu().numpy()
+            batch = batch_to_device(collate(indices), device)
+            batch_logits = model.logits(batch).float().cpu().numpy()
             for index, row in zip(indices, batch_logits, strict=True):
                 logits[index] = row
     return logits

@@ -7,7 +7,7 @@ import ctypes
 import platform
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
@@ -15,7 +15,21 @@ from electrify.models import attention
 from electrify.models.dropout import FastDropout
 
 AttentionInterface.register(attention.NAME, attention.attention)
-AttentionMaskInterface.register(attention.NAME, sdpa_mask)
+
+
+def attention_mask(**arguments: Any) -> Tensor | None:
+    """Return transformers' mask; none if there is no padding, for which torch has faster kernels.
+
+    On a GPU, looking for padding would make the host wait, so a given mask is used as it is.
+    """
+    padding_mask = arguments.get("attention_mask")
+    if padding_mask is not None and padding_mask.device.type != "cpu":
+        arguments["allow_is_bidirectional_skip"] = False
+    mask: Tensor | None = sdpa_mask(**arguments)
+    return mask
+
+
+AttentionMaskInterface.register(attention.NAME, attention_mask)
 
 
 def enable_fast_path(network: Any) -> None:

@@ -5,6 +5,7 @@
 import inspect
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 
@@ -22,13 +23,42 @@ class ModelInputs(Protocol):
 
 def call(model: nn.Module, ids_BL: Tensor, inputs: ModelInputs) -> Any:
     """Run a model on token ids; mask, segments and position ids never depend on the ids."""
-    arguments = {"input_ids": ids_BL, "attention_mask": inputs.attention_BL}
+    arguments = {"input_ids": ids_BL}
+    if not is_unpadded(inputs.attention_BL):
+        arguments["attention_mask"] = inputs.attention_BL
     if takes_token_types(model):
         arguments["token_type_ids"] = inputs.types_BL
     padding = padding_position(model)
     if padding is not None:
         arguments["position_ids"] = position_ids(inputs.attention_BL, padding)
     return model(**arguments)
+
+
+def batch_to_device(batch: Any, device: torch.device) -> Any:
+    """Move a named tuple of tensors to a device, without waiting for it.
+
+    Without padding, the mask of real tokens becomes a single 1 that is expanded: `is_unpadded` can
+    tell without reading it, for which the host would have to wait for a GPU.
+    """
+    on_cpu = device.type == "cpu"
+    tensors = {
+        name: tensor if on_cpu else tensor.pin_memory().to(device, non_blocking=True)
+        for name, tensor in batch._asdict().items()
+    }
+    mask_BL = batch.attention_BL
+    if bool(mask_BL.all()):
+        one = torch.ones((), dtype=mask_BL.dtype, device=device)
+        tensors["attention_BL"] = one.expand(mask_BL.shape)
+    return batch._replace(**tensors)
+
+
+def is_unpadded(mask_BL: Tensor) -> bool:
+    """Return whether the mask of real tokens is a single 1 that is expanded.
+
+    >>> is_unpadded(torch.ones(()).expand(2, 3)), is_unpadded(torch.ones(2, 3))
+    (True, False)
+    """
+    return not any(mask_BL.stride())
 
 
 def takes_token_types(model: nn.Module) -> bool:

@@ -15,16 +15,18 @@ def detection_sums(logits_BL: Tensor, labels_BL: Tensor, real_BL: Tensor) -> Sum
     """Return counts over real tokens, and the probability histograms for the AUC."""
     real = real_BL > 0
     predicted, true = (logits_BL > 0) & real, (labels_BL > 0) & real
-    # NaN converts to an arbitrary integer, and `bincount` rejects negative ones.
+    # NaN converts to an arbitrary integer. `bincount` would make the host wait for a GPU.
     bins_BL = (torch.sigmoid(logits_BL) * BINS).long().clamp(min=0, max=BINS - 1)
+    bins_2K = torch.zeros(2 * BINS, dtype=torch.long, device=logits_BL.device)
+    bins_2K.scatter_add_(0, (bins_BL + BINS * true).flatten(), real.long().flatten())
     return {
         "tokens": real.sum(),
         "replaced": true.sum(),
         "found": (predicted & true).sum(),
         "said_replaced": predicted.sum(),
         "discriminator_correct": ((predicted == true) & real).sum(),
-        "replaced_bins": torch.bincount(bins_BL[true], minlength=BINS),
-        "original_bins": torch.bincount(bins_BL[real & ~true], minlength=BINS),
+        "replaced_bins": bins_2K[BINS:],
+        "original_bins": bins_2K[:BINS],
     }
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from electrify.batches.masking import Flags, Ids
@@ -14,6 +13,7 @@ from electrify.errors import UserError
 from electrify.objectives.rtd import corrupt, weights_of
 from electrify.reports.pair import replaced_probs, sampled, shards_of_run
 from electrify.training.data import validation_task
+from electrify.training.engine import single_process
 from electrify.training.trained import Trained
 from electrify.training.training import Task
 
@@ -38,8 +38,8 @@ class CorruptedExample(NamedTuple):
 
 def validation_batches(run: Path, loaded: Trained) -> Task:
     """Return the batches on which a run is evaluated."""
-    data, cpu = shards_of_run(run), torch.device("cpu")
-    validation = validation_task(loaded.recipe, data, loaded.tokenizer, cpu)
+    data = shards_of_run(run)
+    validation = validation_task(loaded.recipe, data, loaded.tokenizer, single_process())
     if validation is None:
         raise UserError(
             f"{run} has no validation examples",

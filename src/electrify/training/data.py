@@ -10,6 +10,7 @@ from electrify.batches.batch import Batch
 from electrify.batches.loader import ArrayBatch, Batches
 from electrify.batches.masking import Masking
 from electrify.errors import UserError
+from electrify.models.inputs import batch_to_device
 from electrify.models.pair import Vocabulary
 from electrify.objectives.objective import objective_class
 from electrify.planning.hardware import GIGA
@@ -17,6 +18,7 @@ from electrify.recipes.schema import Recipe
 from electrify.storage.verified import Verified
 from electrify.tokens.store import Shards, check_split
 from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.training.engine import Engine
 from electrify.training.training import Task, Validation
 
 VALIDATION_SEED = 20_200_323  # masks and samples of the validation set are the same in every run
@@ -52,36 +54,38 @@ def open_data(
 
 
 def training_task(
-    recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer, device: torch.device
+    recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer, engine: Engine
 ) -> Task:
-    """Return the training examples as a task."""
-    batches = Batches(shards, tokenizer, masking_of(recipe), recipe.run.batch_size, recipe.run.seed)
-    return _task(recipe, batches, device)
+    """Return this rank's rows of the training batches as a task."""
+    size, seed = recipe.run.batch_size, recipe.run.seed
+    rows = engine.rows(size)
+    batches = Batches(shards, tokenizer, masking_of(recipe), size, seed, rows=rows)
+    return _task(recipe, batches, engine.device)
 
 
 def validation_task(
     recipe: Recipe,
     data: Path,
     tokenizer: LoadedTokenizer,
-    device: torch.device,
-    world: int = 1,
+    engine: Engine,
     same_rows: bool = False,
     verified: Verified | None = None,
 ) -> Validation | None:
-    """Return the validation examples as a task; None if there are fewer than ranks (`world`).
+    """Return this rank's rows of the validation batches; None if there are too few for all ranks.
 
     Batches are the same for any number of ranks, unless all ranks must have `same_rows`.
     """
     shards = Shards(data, "validation", verified)
     size = min(recipe.run.batch_size, len(shards))
-    if size < world:  # a rank without rows would never call the collectives
+    if size < engine.world:  # a rank without rows would never call the collectives
         return None
     if same_rows:
-        size = size // world * world
-    batches = Batches(shards, tokenizer, masking_of(recipe), size, VALIDATION_SEED, shuffled=False)
+        size = size // engine.world * engine.world
+    masking, rows = masking_of(recipe), engine.share(size)
+    batches = Batches(shards, tokenizer, masking, size, VALIDATION_SEED, shuffled=False, rows=rows)
     count = max(1, min(recipe.run.eval_batches, len(shards) // size))
     shards.verify(count * size)  # so that damage is reported now, not at the first evaluation
-    return Validation(_task(recipe, batches, device), count)
+    return Validation(_task(recipe, batches, engine.device), count)
 
 
 def _task(recipe: Recipe, batches: Batches, device: torch.device) -> Task:
@@ -103,6 +107,4 @@ def masking_of(recipe: Recipe) -> Masking:
 
 def to_device(device: torch.device) -> Callable[[ArrayBatch], Batch[Tensor]]:
     """Return a function that turns arrays into tensors on a device."""
-    return lambda batch: batch.map(
-        lambda array: torch.from_numpy(array).to(device, non_blocking=True)
-    )
+    return lambda batch: batch_to_device(batch.map(torch.from_numpy), device)

@@ -49,10 +49,12 @@ def _micro_batches(
     stepper: Stepper, validation: Validation, stopped: Callable[[], object]
 ) -> Iterator[tuple[Any, Any]]:
     """Yield this rank's micro-batches with the totals of their batch, until asked to stop."""
-    task, rows = validation.task, stepper.engine.share(validation.task.batch_size)
+    task, engine = validation.task, stepper.engine
+    rows = range(len(engine.share(task.batch_size)))
     for number in range(validation.batches):
         if stopped():
             return
         batch = task.batches[number]
+        totals = engine.sum_totals(batch.totals())
         for start, stop in cut_rows(rows, stepper.micro_batch):
-            yield task.tensors(batch.rows(start, stop)), batch.totals()
+            yield task.tensors(batch.rows(start, stop)), totals

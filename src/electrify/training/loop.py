@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-import torch
-
 from electrify.batches.loader import ahead
 from electrify.objectives.objective import Sums
 from electrify.training.checkpoint import Stored
 from electrify.training.clock import Clock
+from electrify.training.engine import NO_REQUESTS, Requests
 from electrify.training.evaluate import validate
 from electrify.training.guard import Action
 from electrify.training.saving import (
@@ -75,11 +74,14 @@ def train_from(run: Training, start: int) -> Done:
     if start and due(start, cadence.evaluate, cadence.steps):
         evaluate_at(run, start)  # the run may have stopped after the save and before its evaluation
     batches = ahead(stepper.task.batches, range(start, cadence.steps), run.workers)
+    requested = Requests(stop=bool(reason_to_stop(run)), save=False)
     for step, batch in stepper.spent.waiting(batches):
-        if why := reason_to_stop(run, clock.longest):
+        if why := stepper.engine.agreed(own_reason(run, clock.longest), requested.stop):
             return save_at(run, step) or Done(step, why)
+        requested = NO_REQUESTS
         if step not in guard.left_out:
-            gradient = stepper.accumulate(step, batch)
+            gradient = stepper.accumulate(step, batch, requests(run, clock))
+            requested = gradient.requests
             action = guard.judge(step, gradient.loss, gradient.norm)
             stepper.apply(lr=run.schedule(step), move=action is Action.GO)
             if guard.why:
@@ -94,11 +96,11 @@ def train_from(run: Training, start: int) -> Done:
             with save_errors_handled(run):
                 run.writer.check()
         step += 1
-        clock.ticked(int(batch.totals().tokens))
+        clock.ticked(int(batch.totals().tokens) * stepper.engine.world)
         if due(step, cadence.log, cadence.steps):
             log(run, step, clock)
         scheduled = due(step, cadence.save, cadence.steps) or step in cadence.save_at
-        if scheduled or save_time_reached(run, clock):
+        if scheduled or save_time_reached(run, clock, requested):
             if lost := save_at(run, step):
                 return lost
             clock.saved()
@@ -120,16 +122,30 @@ def due(step: int, every: int, last: int) -> bool:
     return bool(every) and (step % every == 0 or step == last)
 
 
-def reason_to_stop(run: Training, step_seconds: float = 0.0) -> str:
-    """Return why all ranks must stop before another step of `step_seconds`; "" if they need not."""
+def own_reason(run: Training, step_seconds: float = 0.0) -> str:
+    """Return why this rank must stop before another step of `step_seconds`; "" if it need not."""
     writing = run.writer.seconds if run.writer is not None else 0.0
-    return run.stepper.engine.any_reason(run.stop.why(step_seconds + writing))
+    return run.stop.why(step_seconds + writing)
 
 
-def save_time_reached(run: Training, clock: Clock) -> bool:
+def reason_to_stop(run: Training) -> str:
+    """Return why all ranks must stop; "" if they need not."""
+    return run.stepper.engine.any_reason(own_reason(run))
+
+
+def requests(run: Training, clock: Clock) -> Requests:
+    """Return what this rank asks of all ranks; they stop after one more step, so it asks early."""
+    return Requests(
+        stop=bool(own_reason(run, 2 * clock.longest)),
+        save=run.stepper.engine.is_main and clock.save_is_due(run.cadence.save_seconds),
+    )
+
+
+def save_time_reached(run: Training, clock: Clock, requested: Requests) -> bool:
     """Return whether the time between saves has passed, by the main rank's clock."""
-    reached = run.stepper.engine.is_main and clock.save_is_due(run.cadence.save_seconds)
-    return float(run.stepper.engine.all_reduce(torch.tensor(float(reached)))) > 0
+    if run.stepper.engine.world > 1:
+        return requested.save
+    return clock.save_is_due(run.cadence.save_seconds)
 
 
 def log(run: Training, step: int, clock: Clock) -> None:

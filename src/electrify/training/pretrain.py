@@ -62,8 +62,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             recipe,
             settings.data,
             tokenizer,
-            engine.device,
-            engine.world,
+            engine,
             same_rows=settings.shard,  # every rank must take part in gathering sharded weights
             verified=shards.verified,
         )

@@ -55,7 +55,7 @@ def set_up(
         wrapped=engine.prepare(objective, unused),
         optimizer=optimizer,
         engine=engine,
-        task=training_task(recipe, shards, tokenizer, engine.device),
+        task=training_task(recipe, shards, tokenizer, engine),
         clip=recipe.optimizer.clip,
         seed=recipe.run.seed,
         micro_batch=settings.micro_batch,

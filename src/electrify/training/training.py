@@ -11,7 +11,7 @@ from electrify.batches.keyed_random import key_of
 from electrify.objectives.objective import Sums
 from electrify.training.checkpoint import Writer
 from electrify.training.clock import Spent
-from electrify.training.engine import Engine
+from electrify.training.engine import NO_REQUESTS, Engine, Requests
 from electrify.training.guard import Guard
 from electrify.training.observer import Observer
 from electrify.training.signals import Stop
@@ -22,7 +22,7 @@ class Task(NamedTuple):
     """Batches by number, and how they become tensors and metrics."""
 
     batches: Any
-    """`batches[k]` is global batch k, with `.rows(a, b)` and `.totals()`."""
+    """`batches[k]` has this rank's rows of global batch k, `.rows(a, b)` and their `.totals()`."""
     batch_size: int
     tensors: Callable[[Any], Any]
     """Turns rows of a batch into the tensors that the model takes."""
@@ -67,19 +67,21 @@ class Stepper:
     micro_batch: int = 0
     spent: Spent = field(default_factory=Spent)
 
-    def accumulate(self, step: int, batch: Any) -> Gradient:
+    def accumulate(self, step: int, batch: Any, requests: Requests = NO_REQUESTS) -> Gradient:
         """Compute the gradient of a global batch."""
-        cuts = cut_rows(self.engine.rows(self.task.batch_size), self.micro_batch)
+        rows = self.engine.rows(self.task.batch_size)
+        cuts = cut_rows(range(len(rows)), self.micro_batch)
         self.spent.begin_update()
         return accumulate(
             self.wrapped,
             self.optimizer,
             [self.task.tensors(batch.rows(start, stop)) for start, stop in cuts],
-            batch.totals(),
+            self.engine.sum_totals(batch.totals()),
             self.clip,
             self.engine,
-            before=lambda number: seed_dropout(self.seed, step, cuts[number][0]),
+            before=lambda number: seed_dropout(self.seed, step, rows[cuts[number][0]]),
             spent=self.spent,
+            requests=requests,
         )
 
     def apply(self, lr: float, move: bool) -> None:

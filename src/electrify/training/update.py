@@ -8,7 +8,7 @@ from torch import nn
 
 from electrify.objectives.objective import Sums
 from electrify.training.clock import Spent
-from electrify.training.engine import Engine, single_process
+from electrify.training.engine import NO_REQUESTS, Engine, Requests, single_process
 from electrify.training.optim import clip, set_learning_rate
 
 
@@ -21,6 +21,8 @@ class Gradient(NamedTuple):
     """Joint norm of all gradients before clipping."""
     sums: Sums
     """Sums over this rank's rows."""
+    requests: Requests = NO_REQUESTS
+    """What at least one rank asked for."""
 
 
 def accumulate(
@@ -32,16 +34,18 @@ def accumulate(
     engine: Engine | None = None,
     before: Callable[[int], None] = lambda number: None,
     spent: Spent | None = None,
+    requests: Requests = NO_REQUESTS,
 ) -> Gradient:
     """Accumulate the gradients of the micro-batches and clip their joint norm.
 
     The model divides each loss by the `totals` of the global batch, so one micro-batch of 128 rows
     and four of 32 give the same gradients. `before` is called with the number of each micro-batch
-    before its forward pass.
+    before its forward pass. The host waits for the device once, for the loss and the norm; the
+    requests of all ranks come with them.
     """
     engine, spent = engine or single_process(), spent or Spent()
     optimizer.zero_grad(set_to_none=True)
-    local_loss = torch.zeros((), dtype=torch.float64)
+    local_loss = torch.zeros((), dtype=torch.float64, device=engine.device)
     sums: Sums = {}
     for number, micro_batch in enumerate(micro_batches):
         before(number)
@@ -50,12 +54,13 @@ def accumulate(
                 loss, micro_batch_sums = model(micro_batch, totals)
             with spent.in_update("backward"):
                 engine.backward(loss)
-        local_loss += loss.detach().double().cpu()
+        local_loss += loss.detach()
         sums = add(sums, micro_batch_sums)
     with spent.in_update("optimizer"):
         engine.unscale(optimizer)
-        norm = float(clip(model.parameters(), max_norm))
-        return Gradient(float(engine.all_reduce(local_loss)), norm, sums)
+        norm = clip(model.parameters(), max_norm)
+        loss, norm, requests = engine.exchange(local_loss, norm, requests)
+        return Gradient(loss, norm, sums, requests)
 
 
 def apply_update(

@@ -1,0 +1,89 @@
+"""Whole updates on a pretended CUDA device: devices and dtypes fit, and the host waits once."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+needs_compiler = pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX", "c++")) is None,
+    reason="the pretended CUDA backend needs a C++ compiler",
+)
+# objective, architecture, precision, optimizer, padding, activation checkpointing
+UPDATES = [
+    ("rtd", "electra", "bf16", "electra-adam", False, False),
+    ("rtd", "electra", "fp16", "lamb", True, True),
+    ("rtd", "bert", "float32", "adamw", True, False),
+    ("rtd", "albert", "fp16", "electra-adam", False, False),
+    ("rtd", "modernbert", "bf16", "muon", True, False),
+    ("rtd", "deberta-v2", "bf16", "adamw", False, False),
+    ("mlm", "electra", "float32", "lamb", False, False),
+    ("mlm", "bert", "bf16", "muon", False, True),
+    ("mlm", "albert", "bf16", "adamw", True, False),
+    ("mlm", "modernbert", "fp16", "electra-adam", False, False),
+    ("mlm", "deberta-v2", "float32", "muon", True, False),
+]
+HEADS = ["official", "own", "tagger", "squad simple", "squad joint"]
+
+
+def run(module: str, *arguments: str) -> list[dict]:
+    """Run a module in its own process, because torch remembers whether there is CUDA."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.gpu.{module}", *arguments],
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def updates() -> dict[tuple, dict]:
+    names = ("kind", "architecture", "precision", "optimizer", "padded", "checkpointed")
+    cases = [dict(zip(names, case, strict=True)) for case in UPDATES]
+    return dict(zip(UPDATES, run("pretraining", json.dumps(cases)), strict=True))
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", UPDATES, ids=lambda case: "-".join(map(str, case[:4])))
+def test_an_update_waits_for_the_device_once(updates, case) -> None:
+    traced = updates[case]
+    assert sum(traced["waits"].values()) == 1, traced["waits"]
+    assert traced["copies"] == {"asynchronous": 14}  # seven fields, two micro-batches
+    assert traced["off the device"] == []
+    assert traced["log waits"] == traced["evaluation waits"] == 1
+    assert traced["tensors saved"] > 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", UPDATES, ids=lambda case: "-".join(map(str, case[:4])))
+def test_rows_without_padding_use_flash_attention(updates, case) -> None:
+    _, architecture, precision, _, padded, _ = case
+    if architecture == "deberta-v2":  # has its own attention
+        assert updates[case]["kernels"] == {}
+    else:
+        flash = precision != "float32" and not padded
+        assert updates[case]["kernels"].keys() == {"flash" if flash else "memory-efficient"}
+
+
+@needs_compiler
+def test_every_fine_tuning_head_waits_once() -> None:
+    traced = run("finetuning", "float32", "bf16", "fp16")
+    assert [case["head"] for case in traced] == HEADS * 3
+    for case in traced:
+        assert sum(case["waits"].values()) == 1, case
+        assert sum(case["prediction waits"].values()) == 1, case  # the logits
+        assert case["copies"].keys() == {"asynchronous"}
+
+
+def test_many_ranks_add_up_totals_and_then_loss_and_requests() -> None:
+    ddp, fsdp, lamb = run(
+        "processes", json.dumps([["ddp", "electra-adam"], ["fsdp", "adamw"], ["ddp", "lamb"]])
+    )
+    assert ddp == lamb == {"allreduce": 2, "gradient buckets": 1}
+    assert fsdp["allreduce"] == 2
+    assert fsdp.keys() == {"allreduce", "allgather_base", "reduce_scatter_base"}
