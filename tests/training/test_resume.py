@@ -20,7 +20,7 @@ from electrify.training.resume import resumed
 STEPS, LONGER, LONGEST = 20, 32, 37
 FLAGS = ("--run.steps", STEPS, "--run.log-every", 7, "--run.eval-every", 15, "--run.save-every", 6)
 # Dropout depends on the micro-batch, so equal bytes show that this option was repeated.
-FLAGS += ("--run.keep-last", 9, "--micro-batch", 4)
+FLAGS += ("--run.keep-last", 20, "--micro-batch", 4)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_options_of_the_run_are_defaults_that_flags_replace(finished):
     settings = resumed(finished)
     assert (settings.micro_batch, settings.out, settings.more) == (4, finished, "")
     assert settings.data == finished.parent / "shards"
-    assert settings.recipe.run.keep_last == 9
+    assert settings.recipe.run.keep_last == 20
 
 
 def test_an_extension_leaves_the_first_part_as_it_was(finished, extended):
@@ -128,13 +128,9 @@ def test_an_extension_leaves_the_first_part_as_it_was(finished, extended):
     assert kept == [LONGER, STEPS]
 
 
-@pytest.mark.parametrize(("step", "flags"), [(12, ("--steps", LONGER)), (24, ())])
-def test_extended_before_its_end_or_killed_later_it_ends_the_same(
-    step, flags, finished, extended, nursery, tmp_path
-):
-    source = finished if flags else extended
-    run, log = interrupted(source, tmp_path / "home", step), tmp_path / "log"
-    assert nursery.run("pretrain", "--resume", run, *flags, log=log) == 0, log.read_text()
+def test_a_run_extended_before_its_end_ends_the_same(finished, extended, nursery, tmp_path):
+    run, log = interrupted(finished, tmp_path / "home", step=12), tmp_path / "log"
+    assert nursery.run("pretrain", "--resume", run, "--steps", LONGER, log=log) == 0
     assert contents(run) == contents(extended)
 
 
@@ -152,7 +148,7 @@ def test_an_extension_killed_at_any_moment_ends_the_same(
 ):
     for trial in range(trials):
         run, log = copied(finished, tmp_path / f"{trial}"), tmp_path / "log"
-        code, after = -9, 0.3 + 0.07 * trial
+        code, after = -9, 1.0 + 0.07 * trial
         while code == -9:
             command = ("pretrain", "--resume", run, "--steps", LONGER)
             code, after = (
@@ -186,7 +182,8 @@ def test_a_run_is_extended_twice_and_every_command_says_so(extended, nursery, sh
 
 def test_a_constant_rate_extended_is_the_longer_run(nursery, recipe, shards, tmp_path):
     """The order of the examples, the masks and dropout just continue."""
-    flags = ("--optimizer.schedule", "constant", "--run.log-every", 4, "--run.eval-every", 0)
+    flags = ("--optimizer.schedule", "constant", "--optimizer.warmup", 4)
+    flags += ("--run.log-every", 4, "--run.eval-every", 0)
     command, log = ("pretrain", recipe, "--data", shards, *flags), tmp_path / "log"
     short, long = tmp_path / "short", tmp_path / "long"
     assert nursery.run(*command, "--run.steps", 8, "--out", short, log=log) == 0
@@ -200,10 +197,10 @@ def test_a_constant_rate_extended_is_the_longer_run(nursery, recipe, shards, tmp
 
 def test_more_time_is_measured_once_and_the_same_command_resumes(finished, nursery, tmp_path):
     run, log = copied(finished, tmp_path / "home"), tmp_path / "log"
-    command = ("pretrain", "--resume", run, "--more", "2s")
+    command = ("pretrain", "--resume", run, "--more", "1s")
     assert nursery.run(*command, log=log) == 0, log.read_text()
     [extension] = RunFolder(run).extensions
-    assert (extension.start, extension.asked) == (STEPS, "--more 2s")
+    assert (extension.start, extension.asked) == (STEPS, "--more 1s")
     assert checkpoint.stored(run / "checkpoints")[0].step == extension.end
     after = contents(run, until=extension.end)
     shutil.rmtree(checkpoint.stored(run / "checkpoints")[0].folder)
@@ -211,7 +208,7 @@ def test_more_time_is_measured_once_and_the_same_command_resumes(finished, nurse
     assert RunFolder(run).extensions == [extension], "it was interrupted, so nothing is added"
     assert contents(run, until=extension.end) == after
     assert nursery.run(*command, log=log) == 0
-    assert len(RunFolder(run).extensions) == 2, "it was finished, so 2 s are added"
+    assert len(RunFolder(run).extensions) == 2, "it was finished, so 1 s is added"
 
 
 def test_checkpoints_of_another_extension_are_skipped(finished, extended, nursery, tmp_path):

@@ -149,13 +149,14 @@ class RunFolder(NamedTuple):
 
     @property
     def shards(self) -> Path:
-        """Return the shards of the run: where they were, relative to the run, or next to it."""
+        """Return the shards of the run: relative to it, where they were, or next to it."""
         about, run = self.about, self.path.absolute()
         expected, recorded = about["identity"]["data"]["manifest_sha256"], Path(about["data"])
-        candidates = [
-            recorded,
+        relative = str(about.get("data_from_run", f"../{recorded.name}"))
+        candidates = [  # shards that were moved or copied with the run come first
+            Path(os.path.normpath(run / relative)),
             Path(str(about.get("data_absolute", recorded))),
-            Path(os.path.normpath(run / str(about.get("data_from_run", recorded)))),
+            recorded,
             run.parent / recorded.name,
         ]
         looked = []
@@ -197,7 +198,6 @@ class RunFolder(NamedTuple):
             "budget": settings.budget,
         }
         latest = {
-            "data": str(data),
             "data_absolute": str(data.absolute()),
             "data_from_run": os.path.relpath(data, self.path),
             "options": repeated_options(settings),
@@ -221,8 +221,9 @@ class RunFolder(NamedTuple):
             for role, network in networks.items():
                 network.config.save_pretrained(self.path / "networks" / role)
             shards = {name: manifest[name] for name in ("identity", "splits")}
-            about = {"kind": "run", "identity": identity, **latest, "shards": shards}
-            write_json(self.path / "run.json", {**about, "muon": muon, **environment()})
+            about = {"kind": "run", "identity": identity, "data": str(data), **latest}
+            about |= {"shards": shards, "muon": muon, **environment()}
+            write_json(self.path / "run.json", about)
         with committed(self.path / "recipe.toml") as temporary:
             temporary.write_text(config.to_toml(recipe), encoding="utf-8")
 

@@ -64,7 +64,7 @@ class ResumeRun(Pretrain):
     steps: int | None = None
     """New total number of steps, more than planned."""
     extend_schedule: ExtensionSchedule = "rewarm"
-    """rewarm: repeat warm-up and decay over the added steps; constant: last rate, >= 0.1 x peak."""
+    """rewarm: repeat warm-up and decay; constant: the last rate, at least a tenth of the peak."""
 
 
 NOT_REPEATED = ("recipe", "name", "data", "out", "budget", "max_time")
