@@ -42,6 +42,7 @@ def extended(finished, nursery, tmp_path_factory) -> Path:
     log = run.parent / "log"
     assert nursery.run("pretrain", "--resume", run, "--steps", LONGER, log=log) == 0
     assert f"extended the run: steps {STEPS} to {LONGER}" in log.read_text()
+    assert "too few to make up for it" not in log.read_text()
     return run
 
 
@@ -209,6 +210,12 @@ def test_more_time_is_measured_once_and_the_same_command_resumes(finished, nurse
     assert contents(run, until=extension.end) == after
     assert nursery.run(*command, log=log) == 0
     assert len(RunFolder(run).extensions) == 2, "it was finished, so 1 s is added"
+
+
+def test_warming_up_again_for_few_steps_is_noted(finished, nursery, tmp_path):
+    run, log = copied(finished, tmp_path / "home"), tmp_path / "log"
+    assert nursery.run("pretrain", "--resume", run, "--steps", STEPS + 1, log=log) == 0
+    assert "1 steps after 20 may be too few" in log.read_text()
 
 
 def test_checkpoints_of_another_extension_are_skipped(finished, extended, nursery, tmp_path):

@@ -15,6 +15,8 @@ from electrify.training.folder import RunFolder
 from electrify.training.options import ResumeRun
 from electrify.training.signals import parse_duration
 
+SHORT = 0.1  # of the steps before; at 2.4 % the loss ended higher (docs/training.md)
+
 
 def resumed(run: Path, data: Path | None = None) -> ResumeRun:
     """Return the settings to resume a run with: all from its folder, unless `data` is given."""
@@ -83,6 +85,12 @@ def extend(
     engine.on_main(lambda: folder.extend(added))
     if engine.is_main:
         print(f"extended the run: {added}", flush=True)
+        if added.schedule == "rewarm" and end - start < SHORT * start:
+            print(
+                f"note: warming up again raises the loss, and {end - start:,} steps after "
+                f"{start:,} may be too few to make up for it; --extend-schedule constant avoids it",
+                flush=True,
+            )
     return True
 
 
