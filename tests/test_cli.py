@@ -96,7 +96,7 @@ def test_from_text_to_shards_and_back_by_settings_file(tmp_path, electrify, voca
         (["tokenizer", "--out", "o"], "give documents to train on"),
         (["corpus", "text", "a.txt", "--out", "a.txt"], "is a file"),
         (["corpus", "text", "a.txt", "--out", "."], "contains files that electrify did not make"),
-        (["prepare", "--config"], "--config needs a file"),
+        (["prepare", "--config"], "--config needs a value"),
         (
             ["corpus", "text", "a.txt", "--out", "o", "--min-letters", "7"],
             "must be between 0 and 1",

@@ -29,6 +29,7 @@ def completions(script: str, *typed: str) -> list[str]:
         (["pre"], ["prepare", "pretrain", "predict"]),
         (["pretrain", "electra-b"], ["electra-base"]),
         (["pretrain", "tiny", "--run.st"], ["--run.steps"]),
+        (["pretrain", "--resu"], ["--resume"]),
         (["corpus", "wiki"], ["wikipedia"]),
         (["corpus", "wikipedia", "--ou"], ["--out"]),
         (["glue", "sub"], ["submit"]),

@@ -16,6 +16,7 @@ import pytest
 
 from electrify import cli, config
 from electrify.recipes import schema
+from electrify.training.options import ResumeRun
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -74,6 +75,8 @@ def parse(monkeypatch):
     original = config.named
 
     def named(path):
+        if path == cli.COMMANDS["pretrain"].resume:
+            return lambda run, data: ResumeRun(recipe="tiny", data="shards", out=run)
         thing = original(path)
         return wraps(thing)(lambda settings: None) if path in functions else thing
 

@@ -44,6 +44,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(objective, folders, recorded,
             assert now[name] == pytest.approx(before[name], rel=1e-4), (name, before, now)
 
 
+def test_a_run_is_resumed_and_extended_from_its_folder_alone(tmp_path, monkeypatch):
+    with tarfile.open(FOLDERS) as archive:
+        archive.extractall(tmp_path / "moved", filter="data")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["pretrain", "--resume", "moved/mlm-run", "--steps", "18"]) == 0
+    assert read_metrics(Path("moved/mlm-run"))[-1]["step"] == 18
+
+
 def test_a_glue_folder_keeps_its_results_and_adds_seeds(folders, recorded, monkeypatch):
     monkeypatch.chdir(folders)
     first = folders / "glue/jobs/sst2-0/result.json"

@@ -6,12 +6,13 @@ module does not import torch; calling a function does if it needs it.
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
 from electrify.config import checked, named
+from electrify.errors import UserError
 from electrify.finetuning.options import Finetune, Glue, Predict, Squad
 from electrify.pipeline.command import TrainFromText, TrainResult
 from electrify.planning import plan as plans
@@ -20,7 +21,7 @@ from electrify.reports.options import Report
 from electrify.tokens.prepare import Prepare
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.tokens.vocabulary import MakeTokenizer
-from electrify.training.options import Export, Pretrain
+from electrify.training.options import Export, Pretrain, ResumeRun
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -74,16 +75,19 @@ class Pretrained(NamedTuple):
 
 
 def pretrain(
-    recipe: str | Path | Recipe,
+    recipe: str | Path | Recipe | None = None,
     *,
-    data: str | Path,
-    out: str | Path,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
     checkpoint_fn: Callable[[Path], None] | None = None,
     overrides: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Pretrained:
-    """Pre-train a model, or resume a run.
+    """Pre-train a model on `data` in the folder `out`, or resume a run.
 
+    `resume` is the folder of a run to resume instead, with its recipe, data and options;
+    `more="1h"` or `steps=5000` then continue it beyond its planned steps.
     `settings` are options of the command (`budget="45m"`) and fields of the recipe. Fields of the
     recipe may be dotted in `overrides` (`{"optimizer.lr": 1e-3}`), nested
     (`optimizer={"lr": 1e-3}`) or, if only one section has a field of this name, bare (`steps=200`).
@@ -93,20 +97,36 @@ def pretrain(
     from electrify.training import checkpoint
     from electrify.training import pretrain as commands
     from electrify.training.export_run import validation_record
+    from electrify.training.extension import planned_ends
     from electrify.training.folder import RunFolder
+    from electrify.training.resume import resumed
 
-    chosen, options = _overridden(Pretrain, recipe, overrides, settings)
-    command = Pretrain(**chosen, data=Path(data), out=Path(out), **options)
+    if resume is not None and recipe is None and out is None:
+        run = resumed(Path(resume), None if data is None else Path(data))
+        chosen, options = _overridden(ResumeRun, run.recipe, overrides, settings)
+        command: Pretrain = replace(run, recipe=chosen["recipe"], **options)
+    elif resume is None and recipe is not None and data is not None and out is not None:
+        chosen, options = _overridden(Pretrain, recipe, overrides, settings)
+        command = Pretrain(**chosen, data=Path(data), out=Path(out), **options)
+    else:
+        arguments = {"recipe": recipe, "data": data, "out": out, "resume": resume}
+        given = [name for name, value in arguments.items() if value is not None]
+        raise UserError(
+            "pretrain needs a recipe, data and out, or resume without recipe and out",
+            got=", ".join(given) or "none of them",
+            fix='pretrain("tiny", data="shards", out="run") or pretrain(resume="run")',
+        )
     if commands.pretrain(command, checkpoint_fn):
         raise KeyboardInterrupt
-    folder = RunFolder(Path(out))
+    folder = RunFolder(command.out)
     checkpoints = checkpoint.stored(folder.checkpoints)
     if not checkpoints:  # stopped while the time budget was being measured
-        return Pretrained(Path(out), 0, False, {})
+        return Pretrained(folder.path, 0, False, {})
     step = checkpoints[0].step
-    record = validation_record(Path(out), step)
+    record = validation_record(folder.path, step)
     metrics = {name: value for name, value in record.items() if name not in ("step", "split")}
-    return Pretrained(Path(out), step, step >= folder.recipe.run.steps, metrics)
+    steps = planned_ends(folder.recipe, folder.extensions)[-1]
+    return Pretrained(folder.path, step, step >= steps, metrics)
 
 
 def plan(

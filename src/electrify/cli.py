@@ -3,7 +3,6 @@
 import errno
 import inspect
 import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -12,7 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from electrify import __version__
-from electrify.errors import EXIT_INTERRUPTED, EXIT_USER, UserError
+from electrify.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_USER,
+    UserError,
+    deleted_directory,
+    system_error,
+)
 from electrify.storage.commit import defined
 
 
@@ -28,6 +33,8 @@ class Command(NamedTuple):
     """Whether the function returns its result, which --json then prints for scripts."""
     settings: str = ""
     """The settings class, if it is in another module so that help does not import torch."""
+    resume: str = ""
+    """The function that returns the settings of `--resume RUN`, for commands that have it."""
 
 
 COMMANDS = {
@@ -76,6 +83,7 @@ COMMANDS = {
         "electrify.training.pretrain:pretrain",
         "electrify pretrain electra-small --data shards --out run",
         settings="electrify.training.options:Pretrain",
+        resume="electrify.training.resume:resumed",
     ),
     "export": Command(
         "export a run as Hugging Face model folders",
@@ -192,7 +200,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        explained = _gone() if error.errno == errno.ENOENT else _system_error(error)
+        missing = error.errno == errno.ENOENT
+        explained = deleted_directory() if missing else system_error(error)
         if explained is None:
             raise
         print(f"error: {explained}", file=sys.stderr)
@@ -213,7 +222,7 @@ def _run(arguments: list[str]) -> int:
         from electrify.config import unknown
 
         raise unknown(f"electrify {name}", name, COMMANDS, "command")
-    if gone := _gone():
+    if gone := deleted_directory():
         raise gone  # some libraries abort the process if the working directory is missing
     command = COMMANDS[name]
     as_json = command.json and "--json" in rest
@@ -239,6 +248,10 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
     from electrify.recipes import schema
 
     kind = _settings_kind(command)
+    if command.resume:
+        others, run = _taken("--resume RUN", arguments)
+        if run is not None:
+            return _resume_settings(program, command, run, others)
     if issubclass(kind, schema.FromRecipe):
         return _recipe_settings(program, command, kind, arguments)
     if command.kinds:
@@ -250,8 +263,8 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
             raise config.unknown(program, chosen, kinds, "kind")
         command = command._replace(example=f"{program} {kinds[chosen].source} --out docs")
         kind = config.named(command.function.split(":")[0] + ":settings_type")(chosen)
-    arguments, file = _config_file(arguments)
-    default = config.read_settings(kind, file, required=tyro.MISSING) if file else None
+    arguments, file = _taken("--config FILE.toml", arguments)
+    default = config.read_settings(kind, Path(file), required=tyro.MISSING) if file else None
     description = "\n\n".join([inspect.getdoc(kind) or "", *_hints(command), CONFIG_HELP])
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
 
@@ -276,13 +289,28 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
 
     known = f"recipes: {', '.join(by_purpose())}, or the path of a .toml file"
     more = f"Run `{program} tiny --help` to list the options, `electrify recipes` to choose."
-    overview = [f"usage: {program} RECIPE …", inspect.getdoc(kind) or "", known]
+    usage = f"usage: {program} RECIPE …"
+    usage += f"\n       {program} --resume RUN …" if command.resume else ""
+    overview = [usage, inspect.getdoc(kind) or "", known]
     overview += [f"Example: {command.example}", more]
     name, *arguments = _with_first(program, command, arguments, "recipe", "\n\n".join(overview))
     recipe, arguments = schema.with_config_flags(schema.load(name), arguments)
     default = replace(config.fill(kind, {}, name, tyro.MISSING), recipe=recipe, name=name)
     description = "\n\n".join([inspect.getdoc(kind) or "", *_hints(command), _fields_help(recipe)])
     program = f"{program} {name}"
+    return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
+
+
+def _resume_settings(program: str, command: Command, run: str, arguments: list[str]) -> Any:
+    """Return the settings of a run to resume, with the options given now applied."""
+    import tyro
+
+    from electrify import config
+
+    arguments, data = _taken("--data DIR", arguments)
+    default = config.named(command.resume)(Path(run), Path(data) if data else None)
+    kind, program = type(default), f"{program} --resume {run}"
+    description = f"{inspect.getdoc(kind)}\n\nThe defaults below come from the run."
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
 
 
@@ -320,18 +348,22 @@ CONFIG_HELP = (
 )
 
 
-def _config_file(arguments: list[str]) -> tuple[list[str], Path | None]:
-    """Return the arguments without `--config FILE`, and the file."""
-    joined = [argument for argument in arguments if argument.startswith("--config=")]
-    if joined:
-        others = [argument for argument in arguments if argument not in joined]
-        return others, Path(joined[-1].removeprefix("--config="))
-    if "--config" not in arguments:
-        return arguments, None
-    index = arguments.index("--config")
-    if index + 1 == len(arguments):
-        raise UserError("--config needs a file", got="nothing after it", fix="--config FILE.toml")
-    return arguments[:index] + arguments[index + 2 :], Path(arguments[index + 1])
+def _taken(option: str, arguments: list[str]) -> tuple[list[str], str | None]:
+    """Return the arguments without an option such as "--config FILE", and its last value."""
+    flag, _, value_name = option.partition(" ")
+    others, value = [], None
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument.startswith(f"{flag}="):
+            value = argument.removeprefix(f"{flag}=")
+        elif argument == flag:
+            value = next(remaining, "-")
+            if value.startswith("-"):
+                what = f"{flag} needs a value"
+                raise UserError(what, got=f"nothing after {flag}", fix=f"{flag} {value_name}")
+        else:
+            others.append(argument)
+    return others, value
 
 
 def _help() -> str:
@@ -354,38 +386,3 @@ def _kinds_help(program: str, command: Command, kinds: dict[str, Any]) -> str:
     usage = f"usage: {program} KIND SOURCE… --out DIR"
     more = f"Run `{program} KIND --help` for the options of a kind."
     return "\n".join([usage, "", *lines, "", f"Example: {command.example}", "", more])
-
-
-SYSTEM_FAULTS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the file is larger than this system allows",
-    errno.EROFS: "the folder cannot be written to",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "permission denied",
-    errno.EIO: "the disk reports an error",
-    errno.ENAMETOOLONG: "a name is longer than this system allows",
-}
-
-
-def _gone() -> UserError | None:
-    """Return an error if the working directory was deleted."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        return UserError(
-            "the working directory no longer exists",
-            got=os.environ.get("PWD", "a deleted folder"),
-            fix="cd to a folder that exists and run the same command again",
-        )
-    return None
-
-
-def _system_error(error: OSError) -> UserError | None:
-    if (what := SYSTEM_FAULTS.get(error.errno or 0)) is None:
-        return None
-    return UserError(
-        what,
-        got=f"{error}",
-        fix="fix this and run the same command again; finished parts are kept",
-    )

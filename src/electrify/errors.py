@@ -1,7 +1,10 @@
 """Errors for users: each says what is wrong, what was given, and how to fix it."""
 
+import errno
+import os
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 EXIT_USER = 2
@@ -62,3 +65,39 @@ def needs(module: str, *, extra: str, why: str = "") -> Any:
             got=str(error),
             fix=f'pip install "electrify[{extra}]"',
         ) from error
+
+
+SYSTEM_FAULTS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file is larger than this system allows",
+    errno.EROFS: "the folder cannot be written to",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EIO: "the disk reports an error",
+    errno.ENAMETOOLONG: "a name is longer than this system allows",
+}
+
+
+def deleted_directory() -> UserError | None:
+    """Return an error if the working directory was deleted."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return UserError(
+            "the working directory no longer exists",
+            got=os.environ.get("PWD", "a deleted folder"),
+            fix="cd to a folder that exists and run the same command again",
+        )
+    return None
+
+
+def system_error(error: OSError) -> UserError | None:
+    """Return the error for a fault of the system such as a full disk; None for other faults."""
+    if (what := SYSTEM_FAULTS.get(error.errno or 0)) is None:
+        return None
+    return UserError(
+        what,
+        got=f"{error}",
+        fix="fix this and run the same command again; finished parts are kept",
+    )

@@ -107,8 +107,8 @@ RTD, MLM = Recipe(), load("bert-small")
         (RTD, "generator", {"depth": -1.0}, "generator.depth"),
         (RTD, "discriminator", {"config": {"vocab_size": 9}}, "is set from the tokenizer"),
         (RTD, "generator", {"config": {"pad_token_id": 1}}, "is set from the tokenizer"),
-        (MLM, "sharing", {"encoder": True}, "sharing would be ignored"),
-        (MLM, "generator", {"width": 0.5}, "generator would be ignored"),
+        (MLM, "sharing", {"encoder": True}, "sharing.encoder would be ignored"),
+        (MLM, "generator", {"width": 0.5}, "generator.width would be ignored"),
         (MLM, "objective", {"temperature": 2.0}, "objective.temperature would be ignored"),
     ],
 )
@@ -120,6 +120,18 @@ def test_invalid_values_are_refused(recipe, section, values, message):
     assert message in str(error.value)
     if len(values) == 1 and section != "sharing":
         assert str(next(iter(values.values()))).strip("{}").split(": ")[-1] in error.value.got
+
+
+def test_settings_that_another_objective_ignores_can_be_reset_by_flags():
+    flags = ["--objective.kind", "mlm"]
+    with pytest.raises(UserError) as refused:
+        check(cook("tiny", "--data", "d", *flags).recipe)
+    added = refused.value.fix.removeprefix("add ").partition(";")[0].split()
+    assert added == ["--sharing.no-encoder", "--objective.discriminator-weight", "50.0"]
+    check(cook("tiny", "--data", "d", *flags, *added).recipe)
+    with_config = override(load("tiny"), {"objective.kind": "mlm", "generator.config": {"x": 1}})
+    with pytest.raises(UserError, match="electrify recipes copy"):
+        check(with_config)
 
 
 def test_unknown_names_and_keys(tmp_path):

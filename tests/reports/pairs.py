@@ -21,6 +21,7 @@ from electrify.tokens.tokenizer import (
 from electrify.training import checkpoint
 from electrify.training.data import vocabulary_of
 from electrify.training.folder import RunFolder
+from electrify.training.options import Pretrain
 from electrify.training.state import model_tensors
 
 LONGEST = 32
@@ -88,7 +89,8 @@ def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
         for parameter in objective.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
     folder = RunFolder(out)
-    folder.start_or_resume(recipe, shards, tokenizer, objective.networks, "steps", "bf16", print)
+    settings = Pretrain(recipe=recipe, data=shards, out=out, budget="steps")
+    folder.start_or_resume(settings, recipe, tokenizer, objective.networks, "bf16", print)
     snapshot = checkpoint.snapshot(7, model_tensors(objective), {}, {})
     checkpoint.write(folder.checkpoints, snapshot)
     return out

@@ -11,7 +11,7 @@ from tests.reports.odd_texts import ODD_TEXTS
 from tests.reports.test_heat import Reader
 
 from electrify.cli import main
-from electrify.errors import EXIT_DAMAGED
+from electrify.errors import EXIT_DAMAGED, EXIT_USER
 from electrify.reports.heat import Token, corrupt_text, detect
 from electrify.reports.inspection import coloured, page, summary, token_rows
 from electrify.reports.judged import Judged
@@ -193,7 +193,8 @@ def test_show_of_a_masked_lm_run_has_no_verdicts(masked_lm_run, output):
 def test_show_reports_what_is_missing(run, shards, output, tmp_path):
     lone = shutil.copytree(run, tmp_path / "run")
     about = json.loads((lone / "run.json").read_text())
-    (lone / "run.json").write_text(json.dumps({**about, "data": "gone/shards"}))
+    gone = dict.fromkeys(("data", "data_absolute", "data_from_run"), "gone/shards")
+    (lone / "run.json").write_text(json.dumps({**about, **gone}))
     output("show", lone, code=2)
     assert "were not found" in output.errors
     shutil.copytree(shards, tmp_path / "shards")  # next to the run, they are found
@@ -212,6 +213,9 @@ def test_show_verifies_the_checkpoints_of_a_run(run, output, tmp_path):
     model.write_bytes(model.read_bytes()[:-1] + b"x")
     output("show", hurt, "--verify", code=EXIT_DAMAGED)
     assert "1 of 1 checkpoints are damaged" in output.errors
+    shutil.rmtree(hurt / "checkpoints")
+    output("show", hurt, "--verify", code=EXIT_USER)
+    assert "has no checkpoint to verify" in output.errors
 
 
 def test_show_still_shows_shards(shards, output):

@@ -11,7 +11,7 @@ from electrify.errors import UserError
 from electrify.jobs import available_cores
 from electrify.recipes.schema import Recipe, load
 from electrify.training import budget
-from electrify.training.budget import OVERHEAD, cause_of_few_steps, fit_to_budget
+from electrify.training.budget import OVERHEAD, cause_of_few_steps, fit_to_budget, steps_that_fit
 from electrify.training.precision import Choice, chosen
 from electrify.training.training import Stepper, Validation
 from electrify.training.update import Gradient
@@ -112,6 +112,17 @@ def test_evaluation_takes_at_most_a_tenth_of_the_budget(made_of):
     remaining = 1000 - 2 * 2.5 - 30 - 2 * 2
     assert found.run.steps == int((remaining - 4 * 20) / (0.5 * OVERHEAD))
     assert found.run.eval_every == -(-found.run.steps // 4)
+
+
+def test_more_steps_are_evaluated_at_the_interval_of_the_run(made_of):
+    run = made_of(step=0.5, evaluation=2)
+    validation = Validation(SimpleNamespace(batch_size=8), 10)
+    stop = SimpleNamespace(why=lambda: "")
+    found = steps_that_fit(recipe(eval_every=50), run.stepper, validation, stop, 1000)
+    remaining = 1000 - 2 * 2.5 - 30 - 2 * 2
+    assert found == int((remaining - 20) / (0.5 * OVERHEAD + 20 / 50))
+    with pytest.raises(UserError, match="--more is too short"):
+        steps_that_fit(recipe(), made_of(step=10).stepper, None, stop, 60)
 
 
 def test_without_evaluation_all_time_is_for_steps(made_of):

@@ -135,6 +135,10 @@ def test_the_report_names_batches_and_the_last_steps():
     assert text.count("3.25") == 19, "the last 20 steps, of which one has no loss"
     assert "nan" in text
     assert "inf" in text
+    assert "even after reloading a checkpoint" in text
+    alone = str(watch.error(reloaded=False))
+    assert "there is no checkpoint to reload" in alone
+    assert "electrify export" not in alone
 
 
 def test_float16_may_search_for_its_loss_scale():

@@ -3,7 +3,7 @@
 Everything in a card is computed from the recipe, the shard manifest and the run's metrics.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,12 +31,17 @@ class CardInputs(NamedTuple):
     """The shard manifest."""
     metrics: Mapping[str, float]
     """Validation metrics at `step`."""
+    steps: int
+    """Number of steps of the run, including its extensions up to `step`."""
+    extensions: Sequence[str] = ()
+    """Descriptions of these extensions beyond the recipe's steps."""
 
 
 def card(role: str, network: Any, facts: CardInputs) -> str:
     """Return the README.md of a network's folder."""
     name, roles, run = type(network).__name__, facts.objective.roles, facts.recipe.run
     description = roles[role].description if role in roles else ENCODER_SUMMARY
+    trained = replace(facts.recipe, run=replace(run, steps=facts.steps))
     return "\n".join(
         [
             "---",
@@ -47,9 +52,10 @@ def card(role: str, network: Any, facts: CardInputs) -> str:
             f"# {network.config.model_type} {role}",
             "",
             f"`{name}`, {network.num_parameters():,} parameters: {description}.",
-            f"Trained for {facts.step:,} of {run.steps:,} steps with electrify {__version__} on"
+            f"Trained for {facts.step:,} of {facts.steps:,} steps with electrify {__version__} on"
             f" {facts.step * run.batch_size * run.length:,} tokens, in batches of"
             f" {run.batch_size} × {run.length}.",
+            *(f"The recipe's steps were extended: {extended}." for extended in facts.extensions),
             "",
             "```python",
             f"from transformers import AutoTokenizer, {name}",
@@ -70,10 +76,7 @@ def card(role: str, network: Any, facts: CardInputs) -> str:
             "",
             f"Compared with `{nearest_official(facts.recipe)}`, the nearest official recipe:",
             "",
-            *(
-                f"- {line}"
-                for line in [*deviations(facts.recipe, facts.shards), *facts.objective.notes]
-            ),
+            *(f"- {line}" for line in [*deviations(trained, facts.shards), *facts.objective.notes]),
             "",
             "## Recipe",
             "",

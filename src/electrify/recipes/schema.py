@@ -1,6 +1,7 @@
 """Recipes: all settings of a pre-training run in one file, so that a diff compares two runs."""
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from importlib import resources
@@ -12,6 +13,7 @@ import tyro
 from electrify import config
 from electrify.errors import UserError
 from electrify.recipes.ranges import RANGES
+from electrify.storage.commit import flat
 
 
 class ObjectiveKind(NamedTuple):
@@ -338,17 +340,37 @@ def check(recipe: Recipe) -> None:
 def _check_nothing_ignored(recipe: Recipe) -> None:
     """Refuse settings that the objective does not use."""
     kind = OBJECTIVES[recipe.objective.kind]
-    for name in kind.unused:
-        section, _, field_name = name.partition(".")
-        value, default = getattr(recipe, section), getattr(Recipe(), section)
-        if field_name:
-            value, default = getattr(value, field_name), getattr(default, field_name)
-        if value != default:
-            raise UserError(
-                f"{name} would be ignored: {kind.title} does not use it",
-                got=f"{value} with objective.kind = {recipe.objective.kind}",
-                fix=f"leave out {name}, or use another objective.kind",
-            )
+    values, defaults = flat(config.to_dict(recipe)), flat(config.to_dict(Recipe()))
+    ignored = {
+        name: value
+        for unused in kind.unused
+        for name, value in values.items()
+        if f"{name}.".startswith(f"{unused}.") and value != defaults.get(name)
+    }
+    if not ignored:
+        return
+    fix = f"add {' '.join(_flag(name, defaults[name]) for name in ignored if name in defaults)}"
+    if not ignored.keys() <= defaults.keys():  # a field of a configuration has no default
+        fix = "copy the recipe (electrify recipes copy NAME), remove these lines and use the copy"
+    raise UserError(
+        f"{', '.join(ignored)} would be ignored: {kind.title} does not use "
+        f"{'it' if len(ignored) == 1 else 'them'}",
+        got=", ".join(f"{name} = {json.dumps(value)}" for name, value in ignored.items())
+        + f" with objective.kind = {recipe.objective.kind}",
+        fix=f"{fix}; or use another objective.kind",
+    )
+
+
+def _flag(name: str, value: FieldValue) -> str:
+    """Return the flag that sets a field of a recipe.
+
+    >>> _flag("objective.mask_rate", 0.15), _flag("sharing.encoder", False)
+    ('--objective.mask-rate 0.15', '--sharing.no-encoder')
+    """
+    section, _, field_name = name.replace("_", "-").partition(".")
+    if isinstance(value, bool):
+        return f"--{section}.{field_name if value else f'no-{field_name}'}"
+    return f"--{section}.{field_name} {shlex.quote(str(value))}"
 
 
 TOKENIZER_FIELDS = {"vocab_size"} | {

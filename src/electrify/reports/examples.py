@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from electrify.batches.masking import Flags, Ids
 from electrify.errors import UserError
 from electrify.objectives.rtd import corrupt, weights_of
-from electrify.reports.pair import replaced_probs, sampled, shards_of_run
+from electrify.reports.pair import replaced_probs, sampled
 from electrify.training.data import validation_task
 from electrify.training.engine import single_process
+from electrify.training.folder import RunFolder
 from electrify.training.trained import Trained
 from electrify.training.training import Task
 
@@ -38,7 +39,7 @@ class CorruptedExample(NamedTuple):
 
 def validation_batches(run: Path, loaded: Trained) -> Task:
     """Return the batches on which a run is evaluated."""
-    data = shards_of_run(run)
+    data = RunFolder(run).shards
     validation = validation_task(loaded.recipe, data, loaded.tokenizer, single_process())
     if validation is None:
         raise UserError(

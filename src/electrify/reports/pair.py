@@ -18,7 +18,7 @@ from electrify.objectives import sampling
 from electrify.objectives.masked_lm import predict_slots
 from electrify.objectives.rtd import Weights, replaced_logits, weights_of
 from electrify.reports.threshold import Threshold, of_metrics, of_run
-from electrify.storage.commit import read_manifest, sha256_of
+from electrify.storage.commit import read_manifest
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import SPECIAL_ROLES, LoadedTokenizer
 from electrify.training.folder import RunFolder
@@ -92,22 +92,6 @@ def load_pair(source: str) -> LoadedPair:
     if folder.is_dir():
         return _of_folders(source, source, folder.absolute().parent / "generator")
     return _of_folders(source, source, None)
-
-
-def shards_of_run(run: Path) -> Path:
-    """Return the shards of a run: at their recorded path, or next to the run."""
-    about = RunFolder(run).about
-    expected = about["identity"]["data"]["manifest_sha256"]
-    recorded = Path(about["data"])
-    for folder in (recorded, run.absolute().parent / recorded.name):
-        manifest = folder / "manifest.json"
-        if manifest.is_file() and sha256_of(manifest) == expected:
-            return folder
-    raise UserError(
-        f"the shards of {run} were not found",
-        got=f"it was trained on {recorded}, which is missing or has changed",
-        fix="run this from the directory where it was trained, or put the shards next to the run",
-    )
 
 
 def _of_run(run: Path) -> LoadedPair:

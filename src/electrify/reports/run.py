@@ -11,10 +11,10 @@ from electrify.errors import DamagedError, UserError
 from electrify.objectives.bands import Sizes, sizes_of
 from electrify.objectives.objective import Objective, objective_class
 from electrify.recipes.schema import Recipe
-from electrify.reports.pair import shards_of_run
 from electrify.reports.provenance import Source, read_source
 from electrify.storage.commit import checked_manifest
 from electrify.training import checkpoint
+from electrify.training.extension import Extension, extensions_of, planned_ends
 from electrify.training.folder import RunFolder
 from electrify.training.journal import METRICS_FILE, TIMING_FILE, parse_records, renamed
 
@@ -56,8 +56,13 @@ class RunRecord(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """The planned number of steps."""
-        return self.recipe.run.steps
+        """The planned number of steps, including extensions."""
+        return planned_ends(self.recipe, self.extensions)[-1]
+
+    @property
+    def extensions(self) -> list[Extension]:
+        """The extensions of the run beyond the steps of its recipe."""
+        return extensions_of(self.about, self.path / "run.json")
 
     @property
     def finished(self) -> bool:
@@ -129,7 +134,7 @@ def read_run(folder: Path, name: str) -> RunRecord:
     timing = _journal(folder, TIMING_FILE, sources)
     saved, parameters = _newest_checkpoint(folder, sources)
     try:
-        state = _data_state(folder)
+        state = _data_state(run_folder)
         run = RunRecord(
             name, folder, about, recipe, metrics, timing, saved, parameters, state, sources
         )
@@ -154,7 +159,7 @@ def _check(run: RunRecord) -> None:
     for split in run.splits.values():
         sum(split["lengths"])
         sum(split[name] for name in COUNTS)
-    float(run.tokens_seen + run.sizes.uniform_loss)
+    float(run.tokens_seen + run.sizes.uniform_loss + run.steps)
 
 
 COUNTS = ("documents", "examples", "tokens", "text_tokens", "dropped_tokens", "unknown_tokens")
@@ -186,9 +191,9 @@ def _newest_checkpoint(folder: Path, sources: list[Source]) -> tuple[int, int | 
     return 0, None
 
 
-def _data_state(folder: Path) -> str:
+def _data_state(folder: RunFolder) -> str:
     try:
-        shards_of_run(folder)
+        _ = folder.shards
     except UserError:
         return "no longer at their original path; these numbers are the copy in the run"
     return "unchanged"

@@ -181,6 +181,7 @@ def _provenance(run: RunRecord) -> list[Html]:
     ]
     if about["identity"].get("budget"):
         rows.append(("Time budget", text(about["identity"]["budget"])))
+    rows += [("Extension", text(str(extension))) for extension in run.extensions]
     recipe = Html(f'<pre tabindex="0">{text(to_toml(run.recipe).strip())}</pre>')
     return [
         pairs(rows),

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from electrify.config import check_minimum
-from electrify.errors import DamagedError
+from electrify.errors import DamagedError, UserError
 from electrify.tokens import show as folders
 from electrify.tokens.show import Show, sample_indices, visible
 
@@ -35,6 +35,8 @@ def _show_run(settings: Show) -> None:
     from electrify.reports.examples import corrupted_example, validation_batches
     from electrify.reports.spelling import speller
     from electrify.reports.threshold import of_run
+    from electrify.training.extension import planned_ends
+    from electrify.training.folder import RunFolder
     from electrify.training.trained import load_trained
 
     loaded = load_trained(settings.folder)
@@ -42,7 +44,9 @@ def _show_run(settings: Show) -> None:
     numbers = sample_indices(settings, len(task.batches.examples))
     spell, threshold = speller(loaded.tokenizer), of_run(settings.folder, loaded.step)
     console = Console(soft_wrap=True, highlight=False)
-    console.print(Text(f"{settings.folder}: step {loaded.step:,}, validation examples\n", "dim"))
+    steps = planned_ends(loaded.recipe, RunFolder(settings.folder).extensions)[-1]
+    heading = f"{settings.folder}: step {loaded.step:,} of {steps:,}, validation examples\n"
+    console.print(Text(heading, "dim"))
     for number in numbers:
         example = corrupted_example(loaded, task, number)
         for line in lines(example, spell, threshold, settings.ids):
@@ -118,5 +122,11 @@ def _verify(settings: Show) -> None:
             got="\n       ".join(f"step {step}: {wrong[0]}" for step, wrong in faults.items()),
             fix="delete them; the run resumes from the latest intact checkpoint",
         )
-    steps = ", ".join(f"{one.step:,}" for one in reversed(stored)) or "none"
+    if not stored:
+        raise UserError(
+            f"{settings.folder} has no checkpoint to verify",
+            got=f"no checkpoint in {folder}",
+            fix="train first, or restore the checkpoints from a backup",
+        )
+    steps = ", ".join(f"{one.step:,}" for one in reversed(stored))
     print(f"{settings.folder}: all {len(stored)} checkpoints are intact (steps: {steps})")

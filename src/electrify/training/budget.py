@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from typing import NamedTuple
 
 import torch
 
@@ -46,6 +47,76 @@ def fit_to_budget(
     The main rank measures, and every rank uses its result. The measured updates are complete ones
     at a learning rate of 0, so no weight changes. Returns None if the run is asked to stop.
     """
+    measured = _measure(recipe, stepper, validation, seconds, stop)
+    if measured is None:
+        return None
+    remaining, one_step, one_evaluation, cpu_share = measured
+    most = int(remaining * MAX_EVALUATION_SHARE / (one_evaluation or 1))
+    evaluations = max(1, min(EVALUATIONS, most))
+    steps = int((remaining - evaluations * one_evaluation) / one_step)
+    if steps < 1:
+        raise _too_short("--budget", seconds, measured, "use a longer --budget or a smaller recipe")
+    if steps < FEW_STEPS:
+        warn(
+            f"only {steps:,} steps fit into {duration(seconds)} at {one_step:.2g} s per step: "
+            f"{cause_of_few_steps(stepper.engine.choice, cpu_share, os.getloadavg()[0])}"
+        )
+    share = steps / recipe.run.steps
+    return replace(
+        recipe,
+        optimizer=replace(recipe.optimizer, warmup=round(recipe.optimizer.warmup * share)),
+        run=replace(
+            recipe.run,
+            steps=steps,
+            log_every=max(1, min(recipe.run.log_every, steps // 20)),
+            eval_every=recipe.run.eval_every and math.ceil(steps / evaluations),
+            save_every=max(1, min(recipe.run.save_every, steps // 4)),
+        ),
+    )
+
+
+def steps_that_fit(
+    recipe: Recipe, stepper: Stepper, validation: Validation | None, stop: Stop, seconds: float
+) -> int | None:
+    """Return the number of steps to add for `seconds`, at the recipe's evaluation interval.
+
+    Measures as `fit_to_budget` does, so weights and optimizer state must be restored afterwards.
+    """
+    measured = _measure(recipe, stepper, validation, seconds, stop)
+    if measured is None:
+        return None
+    remaining, one_step, one_evaluation, _ = measured
+    evaluation_per_step = one_evaluation / (recipe.run.eval_every or 1)
+    # There is one evaluation at the end in any case.
+    steps = int((remaining - one_evaluation) / (one_step + evaluation_per_step))
+    if steps < 1:
+        raise _too_short("--more", seconds, measured, "use a longer time, or --steps N")
+    return steps
+
+
+class Measured(NamedTuple):
+    """What was measured in a part of a budget; all times in seconds."""
+
+    remaining: float
+    one_step: float
+    one_evaluation: float
+    cpu_share: float
+    """Fraction of the CPU time that its threads could use."""
+
+
+def _too_short(option: str, seconds: float, measured: Measured, fix: str) -> UserError:
+    return UserError(
+        f"{option} is too short for a single step",
+        got=f"{max(0, measured.remaining):.0f} of {seconds:.0f} s remained after measuring "
+        f"{measured.one_step:.1f} s per step and {measured.one_evaluation:.1f} s per evaluation",
+        fix=fix,
+    )
+
+
+def _measure(
+    recipe: Recipe, stepper: Stepper, validation: Validation | None, seconds: float, stop: Stop
+) -> Measured | None:
+    """Measure a step and an evaluation on the main rank; None if the run is asked to stop."""
     engine = stepper.engine
     begin, scale = time.monotonic(), engine.scale_state()
     cpu_begin = time.process_time()
@@ -61,34 +132,7 @@ def fit_to_budget(
     if engine.any_reason(stop.why()):  # possibly in the middle of measuring
         return None
     remaining = seconds - (time.monotonic() - begin)
-    one_step, one_evaluation, remaining = engine.broadcast((one_step, one_evaluation, remaining))
-    most = int(remaining * MAX_EVALUATION_SHARE / (one_evaluation or 1))
-    evaluations = max(1, min(EVALUATIONS, most))
-    steps = int((remaining - evaluations * one_evaluation) / one_step)
-    if steps < 1:
-        raise UserError(
-            "--budget is too short for a single step",
-            got=f"{max(0, remaining):.0f} of {seconds:.0f} s remained after measuring "
-            f"{one_step:.1f} s per step and {one_evaluation:.1f} s per evaluation",
-            fix="use a longer --budget or a smaller recipe",
-        )
-    if steps < FEW_STEPS:
-        warn(
-            f"only {steps:,} steps fit into {duration(seconds)} at {one_step:.2g} s per step: "
-            f"{cause_of_few_steps(engine.choice, cpu_share, os.getloadavg()[0])}"
-        )
-    share = steps / recipe.run.steps
-    return replace(
-        recipe,
-        optimizer=replace(recipe.optimizer, warmup=round(recipe.optimizer.warmup * share)),
-        run=replace(
-            recipe.run,
-            steps=steps,
-            log_every=max(1, min(recipe.run.log_every, steps // 20)),
-            eval_every=recipe.run.eval_every and math.ceil(steps / evaluations),
-            save_every=max(1, min(recipe.run.save_every, steps // 4)),
-        ),
-    )
+    return Measured(*engine.broadcast((remaining, one_step, one_evaluation, cpu_share)))
 
 
 def as_before(recipe: Recipe, before: Recipe) -> Recipe:

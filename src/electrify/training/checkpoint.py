@@ -104,14 +104,22 @@ def _name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def newest(folder: Path, warn: Callable[[str], None], run: str = "") -> Stored | None:
-    """Return the newest intact checkpoint (of `run`, if given); None if there is no checkpoint.
+def any_run(step: int) -> str:
+    """Return the name that stands for any run."""
+    return ""
 
-    Raises an error if every checkpoint is damaged: a run never silently starts from scratch.
+
+def newest(
+    folder: Path, warn: Callable[[str], None], run: Callable[[int], str] = any_run
+) -> Stored | None:
+    """Return the newest intact checkpoint; None if there is no checkpoint.
+
+    `run` maps a step to the run that its checkpoint must be of; empty for any run. Raises an
+    error if every checkpoint is damaged: a run never silently starts from scratch.
     """
     damaged: list[str] = []
     for checkpoint in stored(folder):
-        found = faults(checkpoint.folder, run)
+        found = faults(checkpoint.folder, run(checkpoint.step))
         if not found:
             return checkpoint
         damaged.append(f"{checkpoint.folder.name}: {'; '.join(found)}")
@@ -203,7 +211,7 @@ class Writer:
         folder: Path,
         policy: Policy,
         committed: Callable[[Path], None] = lambda path: None,
-        run: str = "",
+        run: Callable[[int], str] = any_run,
     ) -> None:
         self.folder, self.policy, self.committed, self.run = folder, policy, committed, run
         self.blocked = 0.0
@@ -223,7 +231,8 @@ class Writer:
 
     def _write(self, taken: Snapshot, and_prune: bool) -> None:
         begin = time.monotonic()
-        folder = write(self.folder, taken, taken.step in self.policy.steps_kept, self.run)
+        keep, run = taken.step in self.policy.steps_kept, self.run(taken.step)
+        folder = write(self.folder, taken, keep, run)
         self.seconds = time.monotonic() - begin
         self.committed(folder)
         if and_prune:

@@ -1,11 +1,13 @@
 """Implement `electrify export RUN --out DIR`: write a checkpoint as Hugging Face models."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
 from electrify.objectives.card import CardInputs, card
+from electrify.training.extension import begun_before, planned_ends
 from electrify.training.folder import RunFolder
 from electrify.training.journal import NO_NAMES, read_metrics
 from electrify.training.options import Export
@@ -14,16 +16,21 @@ from electrify.training.trained import load_trained
 
 def export_run(settings: Export) -> dict[str, Path]:
     """Write a folder for each network and DIR/encoder; returns the folders by role."""
-    about = RunFolder(settings.run).about
+    folder = RunFolder(settings.run)
+    about = folder.about
     step, recipe, tokenizer, objective = load_trained(settings.run, settings.step)
+    extensions = begun_before(folder.extensions, step)
     record = validation_record(settings.run, step, objective.former_names)
     main = objective.networks[objective.main]
     networks = {**objective.networks, ENCODER_ROLE: encoder_alone(main)}
     for name, value in objective.config_fields(record).items():
         setattr(main.config, name, value)
-    facts = CardInputs(objective, recipe, step, about["shards"], record)
+    total, extended = planned_ends(recipe, extensions)[-1], tuple(map(str, extensions))
+    facts = CardInputs(objective, recipe, step, about["shards"], record, total, extended)
     cards = {role: card(role, net, facts) for role, net in networks.items()}
     identity = {"run": about["identity"], "step": step}
+    if extensions:
+        identity["extensions"] = [asdict(extension) for extension in extensions]
     export_networks(networks, cards, tokenizer, settings.out, identity, recipe.run.length)
     for role, network in networks.items():
         if (settings.out / role).is_dir():

@@ -1,7 +1,8 @@
 """The folder of a run: its settings, what it was started with, and the paths of its files.
 
 RUN/recipe.toml        the complete recipe, accepted by `electrify pretrain RUN/recipe.toml`
-RUN/run.json           what the run was started with: recipe, data, versions, machine
+RUN/run.json           what the run was started with: recipe, data, versions, machine; where its
+                       data is, the options of the latest command, extensions of the run
 RUN/tokenizer/         the tokenizer of the shards
 RUN/networks/          the networks' configurations
 RUN/checkpoints/       see checkpoint.py
@@ -10,10 +11,11 @@ RUN/verified.json      which shards have been verified, see storage/verified.py
 """
 
 import hashlib
+import os
 import platform
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +40,8 @@ from electrify.storage.folder import Claim, refuse_other
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored
+from electrify.training.extension import Extension, begun_before, extensions_of
+from electrify.training.options import Pretrain, repeated_options
 from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
 
 WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
@@ -114,14 +118,61 @@ class RunFolder(NamedTuple):
         return recipe
 
     @property
-    def fingerprint(self) -> str:
-        """Return a hash that distinguishes its checkpoints from those of other runs."""
+    def extensions(self) -> list[Extension]:
+        """Return the extensions of the run beyond the steps of its recipe."""
+        return extensions_of(self.about, self.path / "run.json")
+
+    def extend(self, extension: Extension) -> None:
+        """Record an extension, before its first step is trained."""
+        extensions = [asdict(one) for one in (*self.extensions, extension)]
+        write_json(self.path / "run.json", {**self.about, "extensions": extensions})
+
+    @property
+    def fingerprints(self) -> Callable[[int], str]:
+        """Return a function from the step of a checkpoint to a hash of the run that it belongs to.
+
+        A checkpoint in an extension also belongs to that extension.
+        """
+        extensions = self.extensions
         identity = {
             name: value
             for name, value in flat(self.about["identity"]).items()
             if name.rpartition(".")[2] not in FREE
         }
-        return hashlib.sha256(json_bytes(identity)).hexdigest()[:16]
+
+        def fingerprint_at(step: int) -> str:
+            begun = [[e.start, e.end, e.schedule] for e in begun_before(extensions, step)]
+            content = {**identity, "extensions": begun} if begun else identity
+            return hashlib.sha256(json_bytes(content)).hexdigest()[:16]
+
+        return fingerprint_at
+
+    @property
+    def shards(self) -> Path:
+        """Return the shards of the run: relative to it, where they were, or next to it."""
+        about, run = self.about, self.path.absolute()
+        expected, recorded = about["identity"]["data"]["manifest_sha256"], Path(about["data"])
+        relative = str(about.get("data_from_run", f"../{recorded.name}"))
+        candidates = [  # shards that were moved or copied with the run come first
+            Path(os.path.normpath(run / relative)),
+            Path(str(about.get("data_absolute", recorded))),
+            recorded,
+            run.parent / recorded.name,
+        ]
+        looked = []
+        for folder in dict.fromkeys(candidates):
+            manifest = folder / "manifest.json"
+            if not manifest.is_file():
+                looked.append(f"{folder}: no shards")
+            elif sha256_of(manifest) != expected:
+                looked.append(f"{folder}: other shards")
+            else:
+                return folder
+        raise UserError(
+            f"the shards of {self.path} were not found",
+            got="\n       ".join(looked),
+            fix="put them next to the run, or, to resume it, name their folder: --data DIR",
+        )
 
     @property
     def started(self) -> bool:
@@ -130,18 +181,27 @@ class RunFolder(NamedTuple):
 
     def start_or_resume(
         self,
+        settings: Pretrain,
         recipe: Recipe,
-        data: Path,
         tokenizer: LoadedTokenizer,
         networks: Mapping[str, Any],
-        budget: str,
         muon: MatmulPrecision,
         warn: Callable[[str], None],
     ) -> None:
         """Record the settings of a new run, or check that a resumed one has the same settings."""
+        data = settings.data
         manifest = read_manifest(data, "shards")
         fingerprint = {"manifest_sha256": sha256_of(data / "manifest.json")}
-        identity = {"recipe": config.to_dict(recipe), "data": fingerprint, "budget": budget}
+        identity = {
+            "recipe": config.to_dict(recipe),
+            "data": fingerprint,
+            "budget": settings.budget,
+        }
+        latest = {
+            "data_absolute": str(data.absolute()),
+            "data_from_run": os.path.relpath(data, self.path),
+            "options": repeated_options(settings),
+        }
         if self.started:
             # Through the recipe, so that settings added since then have their defaults.
             before = {**self.about["identity"], "recipe": config.to_dict(self.recipe)}
@@ -154,13 +214,16 @@ class RunFolder(NamedTuple):
                         f"this run was started with {name} {version_then} and is resumed with "
                         f"{version_now}: results may not be bit-identical"
                     )
+            if (about := self.about) != {**about, **latest}:
+                write_json(self.path / "run.json", {**about, **latest})
         else:
             tokenizers.save_tokenizer(tokenizer, self.tokenizer, recipe.run.length)
             for role, network in networks.items():
                 network.config.save_pretrained(self.path / "networks" / role)
             shards = {name: manifest[name] for name in ("identity", "splits")}
-            about = {"kind": "run", "identity": identity, "data": str(data), "shards": shards}
-            write_json(self.path / "run.json", {**about, "muon": muon, **environment()})
+            about = {"kind": "run", "identity": identity, "data": str(data), **latest}
+            about |= {"shards": shards, "muon": muon, **environment()}
+            write_json(self.path / "run.json", about)
         with committed(self.path / "recipe.toml") as temporary:
             temporary.write_text(config.to_toml(recipe), encoding="utf-8")
 

@@ -183,8 +183,11 @@ class Guard:
                 alarms.append(alarm.text(seen))
         return alarms
 
-    def error(self) -> GuardError:
-        """Return the error that ends the run, with the steps that led to it."""
+    def error(self, reloaded: bool = True) -> GuardError:
+        """Return the error that ends the run, with the steps that led to it.
+
+        `reloaded` says whether there was a checkpoint to reload before giving up.
+        """
         lines = [
             self.why,
             f"bad batches: {_numbers(self._bad)}",
@@ -196,14 +199,20 @@ class Guard:
             f"{step:>9,} {loss:>11.5g} {norm:>11.5g} {action}"
             for step, loss, norm, action in self._recent
         ]
+        tried, fix = "and there is no checkpoint to reload", "use a lower learning rate; "
+        if reloaded:
+            tried = "even after reloading a checkpoint and leaving out the bad batches"
+            fix = (
+                "export an earlier checkpoint (electrify export RUN --step N) and start a new run "
+                "from it (--discriminator.init-from, --generator.init-from) with a lower "
+                "optimizer.lr; "
+            )
         return GuardError(
             f"training stopped: {len(self._bad)} bad steps within {self.settings.window} steps, "
-            "even after reloading a checkpoint and leaving out the bad batches",
+            f"{tried}",
             got="\n       ".join(lines),
-            fix="export an earlier checkpoint (electrify export RUN --step N) and start a new run "
-            "from it (--discriminator.init-from, --generator.init-from) with a lower optimizer.lr; "
-            "in fp16 try bf16 or float32; look at the text of the bad batches; if all bad steps "
-            "were spikes, --on-spike warn trains on them",
+            fix=f"{fix}in fp16 try bf16 or float32; look at the text of the bad batches; if all "
+            "bad steps were spikes, --on-spike warn trains on them",
         )
 
     def state(self) -> dict[str, Any]:

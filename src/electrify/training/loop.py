@@ -61,7 +61,7 @@ def train(run: Training, start: int) -> Done:
         )
         found = newest_checkpoint(run.stepper.engine, run.writer, run.observer)
         if found is None:  # no save has succeeded
-            raise run.guard.error()
+            raise run.guard.error(reloaded=False)
         restore(run, found)
         start = found.step
         run.evaluated = min(run.evaluated, start)
@@ -71,7 +71,7 @@ def train(run: Training, start: int) -> Done:
 def train_from(run: Training, start: int) -> Done:
     """Train from a step to the last one, or until there is a reason to stop."""
     stepper, guard, cadence, clock = run.stepper, run.guard, run.cadence, Clock()
-    if start and due(start, cadence.evaluate, cadence.steps):
+    if start and cadence.due(start, cadence.evaluate):
         evaluate_at(run, start)  # the run may have stopped after the save and before its evaluation
     batches = ahead(stepper.task.batches, range(start, cadence.steps), run.workers)
     requested = Requests(stop=bool(reason_to_stop(run)), save=False)
@@ -97,14 +97,14 @@ def train_from(run: Training, start: int) -> Done:
                 run.writer.check()
         step += 1
         clock.ticked(int(batch.totals().tokens) * stepper.engine.world)
-        if due(step, cadence.log, cadence.steps):
+        if cadence.due(step, cadence.log):
             log(run, step, clock)
-        scheduled = due(step, cadence.save, cadence.steps) or step in cadence.save_at
+        scheduled = cadence.due(step, cadence.save) or step in cadence.save_at
         if scheduled or save_time_reached(run, clock, requested):
             if lost := save_at(run, step):
                 return lost
             clock.saved()
-        if due(step, cadence.evaluate, cadence.steps):
+        if cadence.due(step, cadence.evaluate):
             evaluate_at(run, step)
     if lost := lost_weights(run, cadence.steps):
         return lost
@@ -115,11 +115,6 @@ def train_from(run: Training, start: int) -> Done:
 def in_float64(sums: Sums) -> Sums:
     """Return sums in float64, which a checkpoint stores exactly."""
     return {name: v.double() if v.is_floating_point() else v for name, v in sums.items()}
-
-
-def due(step: int, every: int, last: int) -> bool:
-    """Return whether a step is a multiple of `every`, or the last one; never if `every` is 0."""
-    return bool(every) and (step % every == 0 or step == last)
 
 
 def own_reason(run: Training, step_seconds: float = 0.0) -> str:

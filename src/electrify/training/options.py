@@ -1,20 +1,25 @@
 """Options of `pretrain` and `export`, without heavy imports, so that --help is fast."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from electrify.config import AcceptsTextPaths
+from electrify.config import AcceptsTextPaths, to_dict
 from electrify.recipes.schema import FromRecipe
+from electrify.training.extension import ExtensionSchedule
 
 NEWEST = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrain(FromRecipe):
-    """Pre-train a model from shards. Run the same command again to resume."""
+    """Pre-train a model from shards. Run the same command again to resume.
+
+    --resume RUN instead of a recipe resumes a run from its folder alone, with its settings;
+    --more 1h or --steps N after it also continues the run beyond its planned steps.
+    """
 
     data: Path
     """Folder of shards made by `electrify prepare`."""
@@ -46,6 +51,29 @@ class Pretrain(FromRecipe):
     """URL to copy checkpoints to: s3://…, gs://…, hf://…, file://…."""
     track: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     """Experiment trackers to log to, in addition to metrics.jsonl."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeRun(Pretrain):
+    """Resume a run from its folder alone, with its settings and shards; or make it longer."""
+
+    out: Annotated[Path, tyro.conf.Fixed, tyro.conf.Suppress]
+    """Folder of the run."""
+    more: str = ""
+    """Training time to add after the planned steps, such as 1h; measured, then fixed as steps."""
+    steps: int | None = None
+    """New total number of steps, more than planned."""
+    extend_schedule: ExtensionSchedule = "rewarm"
+    """rewarm: repeat warm-up and decay; constant: the last rate, at least a tenth of the peak."""
+
+
+NOT_REPEATED = ("recipe", "name", "data", "out", "budget", "max_time")
+
+
+def repeated_options(settings: Pretrain) -> dict[str, Any]:
+    """Return the options that `--resume` repeats, which are stored in the run."""
+    table, names = to_dict(settings), [field.name for field in fields(Pretrain)]
+    return {name: table[name] for name in names if name not in NOT_REPEATED}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Open the outputs of a run: checkpoints, uploads, the journal, trackers and the screen."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 from electrify.errors import DamagedError
@@ -25,15 +26,22 @@ from electrify.training.upload import Uploads
 SECONDS_FOR_UPLOADS, SECONDS_IF_STOPPED = 600.0, 5.0
 
 
-def steps_kept(recipe: Recipe) -> frozenset[int]:
-    """Return the steps whose checkpoints are never pruned: run.keep_percent and the last step."""
-    steps = recipe.run.steps
-    return frozenset(max(1, round(steps * p / 100)) for p in (*recipe.run.keep_percent, 100))
+def steps_kept(recipe: Recipe, ends: Sequence[int]) -> frozenset[int]:
+    """Return the steps whose checkpoints are never pruned: run.keep_percent and the last step.
+
+    `ends` are the ends of the planned run and of each extension; percentages apply to each.
+    """
+    percentages = (*recipe.run.keep_percent, 100)
+    return frozenset(
+        start + max(1, round((end - start) * percent / 100))
+        for start, end in pairwise([0, *ends])
+        for percent in percentages
+    )
 
 
 def checkpoint_writer(
     target: str | Callable[[Path], None],
-    recipe: Recipe,
+    policy: Policy,
     folder: RunFolder,
     stop: Stop,
     stack: ExitStack,
@@ -49,13 +57,12 @@ def checkpoint_writer(
             got=f"metrics up to step {logged:,}, but no checkpoint in {folder.checkpoints}",
             fix="restore them from a backup, or use another --out to start from scratch",
         )
-    policy = Policy(recipe.run.keep_last, steps_kept(recipe))
     if not target:
-        return Writer(folder.checkpoints, policy, run=folder.fingerprint)
+        return Writer(folder.checkpoints, policy, run=folder.fingerprints)
     uploads = Uploads(target)
     uploads.resume(folder.path)
     stack.callback(_close_uploads, uploads, stop)
-    return Writer(folder.checkpoints, policy, uploads.committed, folder.fingerprint)
+    return Writer(folder.checkpoints, policy, uploads.committed, folder.fingerprints)
 
 
 def _close_uploads(uploads: Uploads, stop: Stop) -> None:
@@ -74,9 +81,10 @@ def observers(
     folder: RunFolder,
     sizes: Sizes,
     start: int,
+    steps: int,
     stack: ExitStack,
 ) -> Observer:
-    """Return the journal, the trackers and the screen, opened for a run that starts at a step."""
+    """Return the journal, the trackers and the screen, opened for a run from `start` to `steps`."""
     warnings, engine = StderrWarnings(), stepper.engine
     strict = settings.on_save_error == "stop"
     journal = Journal(folder.path, strict, objective.former_names)
@@ -90,7 +98,7 @@ def observers(
         screen,
         type(objective),
         sizes,
-        recipe.run.steps,
+        steps,
         objective_flops(objective, recipe) / engine.world,
         recipe.run.precision,
         engine.device,

@@ -1,9 +1,10 @@
-"""Implement `electrify pretrain RECIPE --data DIR --out RUN`; run it again to resume."""
+"""Implement `electrify pretrain`: start a run, resume it, or continue it beyond its steps."""
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from electrify.config import check_minimum
@@ -12,15 +13,18 @@ from electrify.objectives.bands import sizes_of
 from electrify.recipes.schema import Recipe, check, override
 from electrify.storage.verified import Verified
 from electrify.training import checkpoint, summary
-from electrify.training.budget import announcement, as_before, fit_to_budget
+from electrify.training.budget import announcement, as_before, fit_to_budget, steps_that_fit
+from electrify.training.checkpoint import Policy
 from electrify.training.data import open_data, validation_task
 from electrify.training.engine import Engine
+from electrify.training.extension import extended_schedule, planned_ends
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.loop import resume, train
 from electrify.training.observer import Observer, StderrWarnings
-from electrify.training.options import Pretrain
+from electrify.training.options import Pretrain, ResumeRun
 from electrify.training.outputs import checkpoint_writer, last_evaluated, observers, steps_kept
+from electrify.training.resume import check_extension, extend
 from electrify.training.saving import newest_checkpoint
 from electrify.training.schedule import factor
 from electrify.training.setup import set_up
@@ -37,6 +41,8 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     """
     check(settings.recipe)
     check_minimum(settings, micro_batch=0, workers=0, save_minutes=0)
+    if isinstance(settings, ResumeRun):
+        check_extension(settings)
     budget = parse_duration(settings.budget, "--budget") if settings.budget else 0.0
     stop = Stop(parse_duration(settings.max_time, "--max-time") if settings.max_time else None)
     folder, engine = RunFolder(settings.out), Engine(device=settings.device)
@@ -77,29 +83,38 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
 
         engine.on_main(
             lambda: folder.start_or_resume(
+                settings,
                 recipe,
-                settings.data,
                 tokenizer,
                 objective.networks,
-                settings.budget,
                 engine.choice.muon,
                 warnings.on_warning,
             )
         )
         if engine.is_main:
             shards.verified.keep(folder.verified)
-        target = checkpoint_fn or settings.upload
-        writer = engine.on_main(lambda: checkpoint_writer(target, recipe, folder, stop, stack))
+        if isinstance(settings, ResumeRun):
+            steps_in = partial(steps_that_fit, recipe, stepper, validation, stop)
+            if not extend(settings, recipe, folder, engine, steps_in):
+                warnings.on_warning("stopped while measuring the time: the run was not extended")
+                return _code(stop.why(), engine)
+        extensions = engine.main_first(lambda: folder.extensions)
+        ends = planned_ends(recipe, extensions)
+        kept = steps_kept(recipe, ends)
+        target, policy = checkpoint_fn or settings.upload, Policy(recipe.run.keep_last, kept)
+        writer = engine.on_main(lambda: checkpoint_writer(target, policy, folder, stop, stack))
         found = newest_checkpoint(engine, writer, warnings)
         start = found.step if found else 0
         sizes = sizes_of(recipe, tokenizer.vocab_size)
         observer = engine.on_main(
-            lambda: observers(settings, recipe, objective, stepper, folder, sizes, start, stack)
+            lambda: observers(
+                settings, recipe, objective, stepper, folder, sizes, start, ends[-1], stack
+            )
         )
         run = Training(
             stepper,
-            cadence=_cadence(recipe, settings),
-            schedule=schedule_of(recipe),
+            cadence=_cadence(recipe, ends, settings.save_minutes * 60, kept),
+            schedule=extended_schedule(schedule_of(recipe), recipe, extensions),
             guard=Guard(
                 GuardSettings(on_spike=settings.on_spike),
                 sizes,
@@ -122,20 +137,30 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         done = train(run, start)
         stop.finished = not done.why
     if engine.is_main:
-        print(summary.end(done, recipe, settings.out, settings.budget, stepper.spent), flush=True)
+        budget_text = "" if extensions else settings.budget
+        print(summary.end(done, settings.out, budget_text, stepper.spent), flush=True)
     return _code(done.why, engine)
 
 
 def schedule_of(recipe: Recipe) -> Callable[[int], float]:
-    """Return a function from the step to the learning rate."""
+    """Return a function from the step to the learning rate, for the planned steps."""
     optimizer, steps = recipe.optimizer, recipe.run.steps
     return lambda step: optimizer.lr * factor(optimizer.schedule, step, steps, optimizer.warmup)
 
 
-def _cadence(recipe: Recipe, settings: Pretrain) -> Cadence:
-    run, seconds = recipe.run, settings.save_minutes * 60
-    kept = steps_kept(recipe)
-    return Cadence(run.steps, run.log_every, run.eval_every, run.save_every, seconds, kept)
+def _cadence(
+    recipe: Recipe, ends: Sequence[int], save_seconds: float, kept: frozenset[int]
+) -> Cadence:
+    run, (*former_ends, steps) = recipe.run, ends
+    return Cadence(
+        steps,
+        run.log_every,
+        run.eval_every,
+        run.save_every,
+        save_seconds,
+        kept,
+        frozenset(former_ends),
+    )
 
 
 def _code(why: str, engine: Engine) -> int:

@@ -16,7 +16,7 @@ from electrify.training.training import Training
 
 def beginning(recipe: Recipe, objective: Objective, run: Training, start: int) -> str:
     """Return a few lines that describe the run."""
-    steps, size = recipe.run.steps, recipe.run.batch_size
+    steps, size = run.cadence.steps, recipe.run.batch_size
     examples = run.stepper.task.batches.examples
     networks = ", ".join(
         f"{role} {type(net).__name__} ({net.num_parameters():,} parameters)"
@@ -33,7 +33,7 @@ def beginning(recipe: Recipe, objective: Objective, run: Training, start: int) -
     ]
     if start:
         lines.append(f"resuming from step {start:,}")
-    if recipe.optimizer.warmup > steps:
+    if recipe.optimizer.warmup > recipe.run.steps:
         lines.append(
             f"note: the learning rate warms up for {recipe.optimizer.warmup:,} steps, longer than "
             "the run (--optimizer.warmup)"
@@ -53,7 +53,7 @@ def _precision(recipe: Recipe, engine: Engine) -> str:
     return f"{recipe.run.precision}{muon}{reason}"
 
 
-def end(done: Done, recipe: Recipe, out: Path, budget: str, spent: Spent) -> str:
+def end(done: Done, out: Path, budget: str, spent: Spent) -> str:
     """Return how the time was spent, what was done, and what to run next."""
     lines = []
     if spent.updates:
@@ -67,6 +67,7 @@ def end(done: Done, recipe: Recipe, out: Path, budget: str, spent: Spent) -> str
     if budget:
         asked = duration(parse_duration(budget, "--budget"))
         lines.append(f"time budget {asked}; trained for {duration(seconds_trained(out))}")
-    lines.append(f"done: {recipe.run.steps:,} steps in {out}")
+    lines.append(f"done: {done.step:,} steps in {out}")
     lines.append(f"next: electrify export {out} --out MODEL")
+    lines.append(f"to train longer: electrify pretrain --resume {out} --more 1h")
     return "\n".join(lines)

@@ -49,6 +49,12 @@ class Cadence(NamedTuple):
     """Most seconds between two saves; 0 means no limit."""
     save_at: frozenset[int] = frozenset()
     """Additional steps to save at."""
+    ends: frozenset[int] = frozenset()
+    """Former last steps of a run that was extended; like the last one, they are always due."""
+
+    def due(self, step: int, every: int) -> bool:
+        """Return whether a step is a multiple of `every`, or an end; never if `every` is 0."""
+        return bool(every) and (step % every == 0 or step == self.steps or step in self.ends)
 
 
 @dataclass
