@@ -141,6 +141,7 @@ def train_and_report(settings: TrainFromText, choices: "Choices", shards: Path, 
     from electrify.training.export_run import export_run
     from electrify.training.options import Export, Pretrain
     from electrify.training.pretrain import pretrain
+    from electrify.training.summary import verdict_text
 
     out = settings.out
     recipe = schema.override(
@@ -160,6 +161,8 @@ def train_and_report(settings: TrainFromText, choices: "Choices", shards: Path, 
     report(Report(folders=(run,), out=page))
     encoder, labels = shlex.quote(f"{model / 'encoder'}"), "--train train.csv --dev dev.csv"
     print(f"""
+{verdict_text(run)}
+
 Next steps:
   look at the run        open {page} in a browser
   try sentences          electrify inspect {shlex.quote(str(model))} --serve
