@@ -74,7 +74,7 @@ def rtd_detection(metrics: Metrics) -> Detection | None:
         return None
     if "recall_at_5" in metrics:
         return Detection(metrics["auc"], metrics["recall_at_5"])
-    rate, alarms = metrics["replaced_rate"], metrics.get("false_alarm_rate", nan)
+    rate, alarms = metrics.get("replaced_rate", nan), metrics.get("false_alarm_rate", nan)
     missed = alarms * (1 - rate) / rate if rate else nan
     return Detection(metrics["auc"], max(0.0, 1 - missed) if missed == missed else nan, alarms)
 
