@@ -103,8 +103,8 @@ def calibration(rates: Sequence[tuple[float, float]], key: str) -> Html | None:
     if not rates:
         return None
     hint = (
-        "Where a bar ends at the dashed line, the probability can be trusted: of the tokens that "
-        "get 30 %, three in ten were replaced."
+        "How often tokens were replaced (bars) at each predicted probability. Where a bar ends at "
+        "the dashed line, the probability can be trusted."
     )
     svg = plots.reliability(key, rates, "predicted probability")
     found = ", ".join(f"at {predicted:.0%} {observed:.0%}" for predicted, observed in rates)

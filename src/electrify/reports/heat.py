@@ -9,6 +9,7 @@ counts.
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,19 +101,19 @@ def counts_text(tokens: Sequence[Token]) -> str:
 
 
 def caught_text(examples: Iterable[Sequence[Token]], most: int = 5) -> str:
-    """Return the replaced words that were detected with the highest probabilities; may be empty.
+    """Return the replaced tokens with the highest probabilities, whole words first; may be empty.
 
     >>> caught_text([[Token("banana", "files", 0.93, True), Token("in", "", 0.1, False)]])
     'Replaced tokens that it detects: “banana” (was “files”).'
     """
     caught = [
-        token
+        (not (token.before and after.before), -token.probability, token)
         for tokens in examples
-        for token in tokens
-        if verdict_on(token).name == "caught" and token.text.isalpha() and len(token.text) > 2
+        for token, after in pairwise(tokens)  # the last one is [SEP]
+        if verdict_on(token).name == "caught" and token.text.isalpha()
     ]
-    caught.sort(key=lambda token: -token.probability)
-    words = [f"“{token.text}” (was “{on_one_line(token.original)}”)" for token in caught[:most]]
+    found = [token for *_, token in sorted(caught)[:most]]
+    words = [f"“{token.text}” (was “{on_one_line(token.original)}”)" for token in found]
     return f"Replaced tokens that it detects: {', '.join(words)}." if words else ""
 
 

@@ -136,7 +136,7 @@ def curves(
             axes.xaxis.set_major_formatter(
                 lambda step, _: f"{short(step)}\n{short(step * tokens_per_step)}"
             )
-        axes.set_xlabel("step, tokens" if both else "step")
+        axes.set_xlabel("step, and tokens seen" if both else "step")
 
     return _drawn(name, HEIGHT + 14 * both, draw, bottom=BOTTOM + 14 * both)
 

@@ -12,7 +12,7 @@ from electrify.reports.heat import Token, caught_text, counts_text, examples_of_
 from electrify.reports.options import Report
 from electrify.reports.page import Html, Section, asset, document, joined, name, paragraph, text
 from electrify.reports.run import RunRecord, read_run
-from electrify.reports.run_section import capitalised, run_section, state
+from electrify.reports.run_section import capitalised, run_section, state, verdict_headline
 from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
 from electrify.storage.commit import committed
 
@@ -110,7 +110,10 @@ def _counted(runs: int, results: int, tuned: int) -> Html:
 
 
 def _states(runs: Sequence[RunRecord]) -> Html:
-    return joined(paragraph(Html(f"{name(run.name)} {state(run)}"), "tight") for run in runs)
+    return joined(
+        paragraph(Html(f"{name(run.name)} {state(run)} {verdict_headline(run)}"), "tight")
+        for run in runs
+    )
 
 
 def _examples(run: RunRecord, count: int) -> tuple[list[Html], str]:

@@ -62,12 +62,17 @@ def run_section(run: RunRecord, key: str, examples: list[Html], caught: str = ""
     return Section(name(run.name), parts, key)
 
 
+def verdict_headline(run: RunRecord) -> Html:
+    """Return the verdict on a run in one sentence; empty if there is none."""
+    found = run.verdict
+    return text(found.headline.replace(" %", "\N{NO-BREAK SPACE}%") if found else "")
+
+
 def _verdict(run: RunRecord, caught: str) -> list[Html]:
     if (found := run.verdict) is None:
         return []
-    lines = [Html(f"<strong>{text(found.headline)}</strong>"), *map(text, found.reasons)]
-    lines += [text(caught)] if caught else []
-    inner = joined(map(paragraph, lines))
+    reasons = [text(reason) for reason in (*found.reasons, caught) if reason]
+    inner = joined(map(paragraph, [Html(f"<strong>{verdict_headline(run)}</strong>"), *reasons]))
     return [Html(f'<div class="verdict {found.grade}">\n{inner}\n</div>')]
 
 
