@@ -29,10 +29,10 @@ GOOD = Detection(0.9, 0.61)
 
 CASES = {
     "untrained": (
-        {"loss": 8.9, "best": 8.9, "per_doubling": 0.5},
+        {"loss": 8.9, "best": 8.9, "per_doubling": 1.0},
         "early",
         "Not trained enough yet: the model has learned almost nothing",
-        "Train about",
+        "Train about 8 times longer",
     ),
     "untrained and flat": (
         {"loss": 8.9, "best": 8.9, "per_doubling": 0.0},

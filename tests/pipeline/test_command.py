@@ -35,7 +35,8 @@ def test_one_command_ends_with_a_model_and_a_report(posts, tmp_path, electrify):
     run, end = first.split("Next steps:")[0].split("$ electrify export")
     verdict = end[end.index("verdict: ") :].strip()
     assert verdict in run, "pretrain and train end with the same verdict"
-    assert verdict.splitlines()[0].removeprefix("verdict: ") in (out / "report.html").read_text()
+    headline = verdict.splitlines()[0].removeprefix("verdict: ").replace(" %", "\xa0%")
+    assert headline in (out / "report.html").read_text()
     again = electrify(*command).stdout
     assert "nothing to do" in again
     other = electrify("train", posts, "--vocab-size", 300, "--out", out, code=2)

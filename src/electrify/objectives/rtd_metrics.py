@@ -84,7 +84,7 @@ def recall_at(replaced_K: Tensor, original_K: Tensor, false_alarm_rate: float) -
     Between the thresholds of two bins, the ROC curve is a straight line.
     """
     found, alarms = (
-        torch.cat([bins.new_zeros(1), bins.flip(0).cumsum(0)]).double().cpu().numpy()
+        torch.cat([bins.new_zeros(1), bins.flip(0).cumsum(0)]).cpu().double().numpy()
         for bins in (replaced_K, original_K)
     )
     if not found[-1] or not alarms[-1]:
