@@ -23,6 +23,8 @@ MASKED_LM_HINT = (
     "How badly masked tokens are predicted; lower is better. Below guessing by frequency, the "
     "network uses the context."
 )
+FALSE_ALARMS = 0.05
+"""The false-alarm rate at which detectors are compared: `recall_at_5`."""
 NEAR_FREQUENCY = 0.03
 """A loss this close to the measured one of guessing by frequency, as a fraction, is no better."""
 
@@ -115,7 +117,7 @@ class Detection(NamedTuple):
     auc: float
     recall: float = nan
     """Fraction of the replaced tokens that are flagged at the false-alarm rate."""
-    false_alarm_rate: float = 0.05
+    false_alarm_rate: float = FALSE_ALARMS
 
 
 def sentence(clauses: str) -> str:

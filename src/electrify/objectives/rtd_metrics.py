@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from electrify.objectives.bands import FALSE_ALARMS
 from electrify.objectives.objective import Sums, fraction
 
 BINS = 500  # for histograms of the discriminator's probabilities
-FALSE_ALARMS = 0.05  # the rate at which `recall_at_5` is measured
 RANGES = 10  # of probabilities, for the calibration
 LEAST_TOKENS = 20  # in a range, for a rate that is worth showing
 

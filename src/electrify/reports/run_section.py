@@ -137,10 +137,7 @@ def headline(run: RunRecord) -> Html:
 
 def _curves(run: RunRecord, key: str) -> list[Html]:
     drawn = [curves.drawn(run, n, key) for n, metric in run.objective.shown.items() if metric.curve]
-    latest_defined = {n: v for n, v in (run.last(VALIDATION_SPLIT) or {}).items() if v is not None}
-    drawn.append(
-        curves.calibration(run.objective.calibration(latest_defined), f"{key}-calibration")
-    )
+    drawn.append(curves.calibration(run.objective.calibration(run.latest), f"{key}-calibration"))
     for metric, (title, hint) in SIMPLE_CURVES.items():
         series = run.speed if metric == "speed" else run.series(TRAIN_SPLIT, metric)
         drawn.append(curves.simple(title, series, f"{key}-{metric}", hint, run.tokens_per_step))
