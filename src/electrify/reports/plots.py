@@ -182,14 +182,14 @@ def share_bars(name: str, shares: Mapping[str, float]) -> str:
     """Plot a horizontal bar for each share, with its percentage."""
 
     def draw(axes: "Axes") -> None:
-        heights = range(len(shares))
-        axes.barh(heights, shares.values(), height=0.7, color=COLOURS["series-1"])
-        for height, share in zip(heights, shares.values(), strict=True):
+        heights, values = range(len(shares)), [*shares.values()]
+        axes.barh(heights, values, height=0.7, color=COLOURS["series-1"])
+        for height, share in enumerate(values):
             at = (share, height)
             axes.annotate(f"{share:.1%}", at, (3, 0), textcoords="offset points", va="center")
         axes.set_yticks(heights, list(shares))
         axes.invert_yaxis()
-        axes.set_xlim(0, 1.15 * max(shares.values()))
+        axes.set_xlim(0, 1.15 * max(values))
         axes.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("share of the time")

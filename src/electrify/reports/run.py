@@ -186,6 +186,7 @@ def _check(run: RunRecord) -> None:
         sum(split["lengths"])
         sum(split[name] for name in COUNTS)
     float(run.tokens_seen + run.tokens_per_step + run.seconds + run.sizes.uniform_loss)
+    str(run.verdict)
 
 
 COUNTS = ("documents", "examples", "tokens", "text_tokens", "dropped_tokens", "unknown_tokens")
