@@ -66,8 +66,8 @@ CASES = {
     ),
     "beginning": (
         {"loss": 6.3, "best": 6.3},
-        "begun",
-        "Training has begun to work: the model has begun to use the words around a masked one",
+        "started",
+        "Training has started to work: the model has started to use the words around a masked one",
         "It was still improving",
     ),
     "word-level context": (
@@ -103,7 +103,7 @@ CASES = {
     ),
     "weak discriminator": (
         {"detection": Detection(0.62, 0.08)},
-        "begun",
+        "started",
         "detects 8 of 100 replaced tokens",
         "AUC 0.62",
     ),

@@ -12,7 +12,7 @@ from electrify.objectives.bands import FALSE_ALARMS
 from electrify.objectives.objective import Sums, fraction
 
 BINS = 500  # for histograms of the discriminator's probabilities
-RANGES = 10  # of probabilities, for the calibration
+PROBABILITY_RANGES = 10  # of probabilities, for the calibration
 LEAST_TOKENS = 20  # in a range, for a rate that is worth showing
 
 
@@ -57,7 +57,7 @@ def detection_curves(sums: Sums) -> dict[str, float]:
     """
     replaced_K, original_K = sums["replaced_bins"], sums["original_bins"]
     replaced, original = (
-        bins.view(RANGES, -1).sum(1).tolist() for bins in (replaced_K, original_K)
+        bins.view(PROBABILITY_RANGES, -1).sum(1).tolist() for bins in (replaced_K, original_K)
     )
     rates = (
         fraction(yes, yes + no) if yes + no >= LEAST_TOKENS else nan
@@ -69,7 +69,10 @@ def detection_curves(sums: Sums) -> dict[str, float]:
     }
 
 
-_RATE_NAMES = {(n + 0.5) / RANGES: f"replaced_at_{10 * n + 5:02}" for n in range(RANGES)}
+_RATE_NAMES = {
+    (n + 0.5) / PROBABILITY_RANGES: f"replaced_at_{10 * n + 5:02}"
+    for n in range(PROBABILITY_RANGES)
+}
 
 
 def observed_rates(metrics: dict[str, float]) -> list[tuple[float, float]]:

@@ -33,7 +33,7 @@ class Rung(NamedTuple):
 LADDER = (
     Rung(1.1, "early", "has learned almost nothing"),
     Rung(0.97, "early", "still predicts frequent words, whatever the context"),
-    Rung(CONTEXT, "begun", "has begun to use the words around a masked one"),
+    Rung(CONTEXT, "started", "has started to use the words around a masked one"),
     Rung(0.45, "worked", "has learned word-level context"),
     Rung(-inf, "worked", "has learned to predict words from their context well"),
 )
@@ -41,7 +41,7 @@ GRADES = {
     "diverged": ("Training diverged", "Training has diverged"),
     "stuck": ("Training did not work", "Training does not work so far"),
     "early": ("Not trained enough yet", "Too early"),
-    "begun": ("Training has begun to work", "Training has begun to work"),
+    "started": ("Training has started to work", "Training has started to work"),
     "worked": ("Training worked", "Training works so far"),
     "worse": ("Training went wrong after a good start", "Training is getting worse"),
     "unknown": ("No verdict", "No verdict yet"),
@@ -123,7 +123,7 @@ def _frequency_loss(seen: Evidence) -> float:
 def _detection_grade(found: Detection) -> str:
     if not found.auc >= UNINFORMED_AUC:
         return "early"
-    return "begun" if found.auc < WEAK_AUC else "worked"
+    return "started" if found.auc < WEAK_AUC else "worked"
 
 
 def _detection_clause(found: Detection) -> str:

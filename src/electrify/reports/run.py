@@ -16,7 +16,7 @@ from electrify.reports.pair import shards_of_run
 from electrify.reports.provenance import Source, read_source
 from electrify.storage.commit import checked_manifest
 from electrify.training import checkpoint
-from electrify.training.clock import PARTS, time_shares
+from electrify.training.clock import TIME_PARTS, time_shares
 from electrify.training.folder import RunFolder
 from electrify.training.journal import (
     METRICS_FILE,
@@ -125,7 +125,7 @@ class RunRecord(NamedTuple):
     def time_shares(self) -> dict[str, float]:
         """The fraction of the time spent on each part; empty if it was not measured."""
         measured = [record for record in self.timing if "seconds" in record]
-        sums = {n: sum(r.get(f"{n}_seconds", 0.0) for r in measured) for n in PARTS}
+        sums = {n: sum(r.get(f"{n}_seconds", 0.0) for r in measured) for n in TIME_PARTS}
         total = sum(record["seconds"] for record in measured)
         return time_shares(sums, total) if any(sums.values()) else {}
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 IN_UPDATES = ("forward", "backward", "optimizer")
-PARTS = ("data", *IN_UPDATES, "evaluation", "saving")
+TIME_PARTS = ("data", *IN_UPDATES, "evaluation", "saving")
 """What the time of a run is spent on."""
 
 
@@ -118,8 +118,8 @@ def time_shares(seconds: Mapping[str, float], total: float) -> dict[str, float]:
     >>> time_shares({"data": 1, "forward": 0.2, "backward": 0.2}, 10)["backward"]
     0.45
     """
-    found = {name: seconds.get(name, 0.0) / max(total, 1e-9) for name in PARTS}
+    found = {name: seconds.get(name, 0.0) / max(total, 1e-9) for name in TIME_PARTS}
     measured = sum(found[name] for name in IN_UPDATES)
     updates = 1 - sum(share for name, share in found.items() if name not in IN_UPDATES)
     scale = updates / measured if measured else 0.0
-    return {name: found[name] * (scale if name in IN_UPDATES else 1) for name in PARTS}
+    return {name: found[name] * (scale if name in IN_UPDATES else 1) for name in TIME_PARTS}
