@@ -9,7 +9,6 @@ counts.
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,19 +100,17 @@ def counts_text(tokens: Sequence[Token]) -> str:
 
 
 def caught_text(examples: Iterable[Sequence[Token]], most: int = 5) -> str:
-    """Return the replaced tokens with the highest probabilities, whole words first; may be empty.
+    """Return the longest replaced tokens that were detected, which are mostly whole words.
 
     >>> caught_text([[Token("banana", "files", 0.93, True), Token("in", "", 0.1, False)]])
     'Replaced tokens that it detects: “banana” (was “files”).'
     """
-    caught = [
-        (not (token.before and after.before), -token.probability, token)
-        for tokens in examples
-        for token, after in pairwise(tokens)  # the last one is [SEP]
-        if verdict_on(token).name == "caught" and token.text.isalpha()
+    caught = [t for tokens in examples for t in tokens if verdict_on(t).name == "caught"]
+    caught.sort(key=lambda token: (-len(token.text), -token.probability))
+    words = [
+        f"“{on_one_line(token.text)}” (was “{on_one_line(token.original)}”)"
+        for token in caught[:most]
     ]
-    found = [token for *_, token in sorted(caught)[:most]]
-    words = [f"“{token.text}” (was “{on_one_line(token.original)}”)" for token in found]
     return f"Replaced tokens that it detects: {', '.join(words)}." if words else ""
 
 
