@@ -110,6 +110,7 @@ def test_a_class_and_a_row_are_all_it_takes(electrify, recipe, shards, tmp_path)
     output = electrify("pretrain", recipe, "--data", shards, "--out", complete)
     assert "detector ElectraForPreTraining" in output
     assert "noise 0." in output, "the progress line has its metric"
+    assert "verdict" not in output, "it has no loss at masked tokens to judge"
     assert "validation  step 60  noise loss 0." in output
     records = [json.loads(line) for line in (complete / "metrics.jsonl").read_text().splitlines()]
     assert {"noise_loss", "noise_recall"} < records[-1].keys()

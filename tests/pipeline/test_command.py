@@ -48,6 +48,11 @@ def test_one_command_ends_with_a_model_and_a_report(trained):
     assert "recipe: tiny (5 s on a CPU)" in printed
     assert "Latin script, 1 duplicate removed" in printed
     assert " of memory, bfloat16 is " in printed
+    run, end = printed.split("Next steps:")[0].split("$ electrify export")
+    verdict = end[end.index("verdict: ") :].strip()
+    assert verdict in run, "pretrain and train end with the same verdict"
+    headline = verdict.splitlines()[0].removeprefix("verdict: ").replace(" %", "\xa0%")
+    assert headline in (out / "report.html").read_text()
 
 
 def test_the_function_resumes_and_returns_folders_and_metrics(trained, posts, capsys):

@@ -177,6 +177,15 @@ def test_show_of_a_run_shows_every_stage(run, output):
     assert f"{caught} caught" in first
 
 
+def test_show_of_a_run_ends_with_its_verdict(run, output, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    assert "verdict" not in output("show", copied), "nothing was logged"
+    record = {"step": 7, "split": "validation", "generator_loss": 3.0, "unigram_loss": 4.0}
+    (copied / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    assert "verdict: Training works so far: the model has learned" in output("show", copied)
+
+
 def test_show_of_a_run_chooses_by_seed_and_prints_ids(run, output):
     assert output("show", run, "--count", 3, "--seed", 1) != output("show", run, "--count", 3)
     ids = re.findall(r"^\s+\[([\d, ]+)\]$", output("show", run, "--count", 1, "--ids"), re.M)

@@ -195,6 +195,44 @@ def test_a_run(tmp_path):
     )
 
 
+def test_a_run_with_everything_measured(tmp_path):
+    more = {f"replaced_at_{n:02}": n / 100 for n in range(5, 100, 10)} | {"replaced_at_95": None}
+    more |= {"unigram_loss": 8.2, "recall_at_5": 0.37}
+    records = [metrics(step, "train") | {"gradient_norm": 1.5} for step in STEPS]
+    records += [metrics(400, "validation") | more]
+    run = make_run(tmp_path / "run", records=records)
+    seconds = {"data": 1.0, "forward": 3.0, "backward": 5.0, "evaluation": 20.0}
+    parts = {"seconds": 200.0, **{f"{part}_seconds": value for part, value in seconds.items()}}
+    speed = {"tokens_per_second": 900.0, "steps_per_second": 0.5}
+    (run / "timing.jsonl").write_text(
+        "".join(as_line({"step": s, **speed, **parts}) for s in STEPS)
+    )
+    page, _ = made(tmp_path, run)
+    for expected in (
+        "Training worked: the model has learned word-level context, and detects 4 of 10 replaced "
+        "tokens at a 5 % false-alarm rate.",
+        "guessing by token frequency 8.20",
+        "generator loss 6.00 (uniform guessing 10.33; guessing by frequency 8.20)",
+        "Training time 13 min",
+        "the network uses the context",
+        "50% of the examples have the maximum, 116 tokens; the bars show the others.",
+    ):
+        assert expected in page.text
+    assert {"class": "verdict worked"} in page.of("div")
+    assert page.text.index("Training worked") < page.text.index("Architecture")
+    labels = " ".join(a["aria-label"] for a in page.of("svg") if a.get("role") == "img")
+    for expected in (
+        "Gradient norm over steps: 1.5 at step 100",
+        "data 0.5%, forward 33.6%, backward 55.9%, optimizer 0.0%, evaluation 10.0%, saving 0.0%",
+        "replaced by predicted probability: at 5% 5%, at 15% 15%",
+        "at 85% 85%.",
+    ):
+        assert expected in labels
+    names = [tag for tag, _ in page.tags]
+    captions = [n for n, tag in enumerate(names) if tag == "figcaption"]
+    assert {names[n + 2] for n in captions} == {"small"}, "every figure says how to read it"
+
+
 def test_the_page_stands_alone(tmp_path):
     page, out = made(tmp_path, make_run(tmp_path / "run"), make_glue(tmp_path / "glue"), examples=0)
     for _, attrs in page.tags:

@@ -13,6 +13,7 @@ import torch
 from tests.training.nursery import wait_for
 
 from electrify.recipes.schema import load
+from electrify.reports.run import read_run
 from electrify.storage.lock import hold
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards
@@ -20,6 +21,8 @@ from electrify.training import checkpoint
 from electrify.training.data import open_data, validation_task
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
+from electrify.training.journal import read_records, seconds_logged
+from electrify.training.summary import verdict_text
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,23 @@ def test_a_run_writes_its_metrics_and_checkpoints(unbroken):
     assert [one.step for one in checkpoint.stored(unbroken / "checkpoints")] == [60, 50]
     assert {path.name for path in unbroken.iterdir()} >= {"run.json", "recipe.toml", "tokenizer"}
     assert lines[-1]["generator_loss"] < lines[0]["generator_loss"]
+
+
+def test_a_run_ends_with_a_verdict_and_measures_what_it_is_based_on(unbroken):
+    log = (unbroken.parent / "log").read_text()
+    assert verdict_text(unbroken).startswith("verdict: ")
+    assert verdict_text(unbroken) in log
+    lines = [json.loads(line) for line in (unbroken / "metrics.jsonl").read_text().splitlines()]
+    assert all(line["gradient_norm"] > 0 for line in lines if line["split"] == "train")
+    evaluated = [line for line in lines if line["split"] == "validation"]
+    assert len({line["unigram_loss"] for line in evaluated}) == 1
+    assert 0 < evaluated[0]["unigram_loss"] < read_run(unbroken, "run").sizes.uniform_loss
+    assert all(0 <= line["recall_at_5"] <= 1 for line in evaluated)
+    timing = read_records(unbroken / "timing.jsonl")
+    shares = read_run(unbroken, "run").time_shares
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["forward"] > 0
+    assert seconds_logged(timing) == pytest.approx(sum(line["seconds"] for line in timing))
 
 
 def test_there_is_no_validation_with_fewer_examples_than_ranks(recipe, shards):

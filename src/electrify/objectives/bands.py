@@ -6,7 +6,7 @@ networks. Chance levels apply to every run.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, nan
+from math import isnan, log, nan
 from typing import NamedTuple
 
 from electrify.recipes.schema import Recipe
@@ -19,6 +19,14 @@ PLATEAU = (0.65, 0.82)
 
 Measured: 0.69 and 0.79.
 """
+MASKED_LM_HINT = (
+    "How badly masked tokens are predicted; lower is better. Below guessing by frequency, the "
+    "network uses the context."
+)
+FALSE_ALARMS = 0.05
+"""The false-alarm rate at which detectors are compared: `recall_at_5`."""
+NEAR_FREQUENCY = 0.03
+"""A loss this close to the measured one of guessing by frequency, as a fraction, is no better."""
 
 
 class Sizes(NamedTuple):
@@ -103,6 +111,15 @@ def not_learning(network: str, metric: str, causes: str) -> Alarm:
     )
 
 
+class Detection(NamedTuple):
+    """How well replaced tokens are told from original ones; NaN where it was not measured."""
+
+    auc: float
+    recall: float = nan
+    """Fraction of the replaced tokens that are flagged at the false-alarm rate."""
+    false_alarm_rate: float = FALSE_ALARMS
+
+
 def sentence(clauses: str) -> str:
     """Return clauses as a sentence; an empty string stays empty.
 
@@ -112,9 +129,9 @@ def sentence(clauses: str) -> str:
     return f"{clauses[0].upper()}{clauses[1:]}." if clauses else ""
 
 
-def masked_lm_reading(network: str, loss: float, sizes: Sizes) -> str:
+def masked_lm_reading(network: str, loss: float, sizes: Sizes, latest: Metrics) -> str:
     """Interpret the loss of a masked language model in one clause; empty if it is NaN."""
-    ((low, high, _),) = frequency_band(sizes)
+    low, high = frequency_range(sizes, latest)
     if loss > high:
         return f"the {network} does not predict better than by token frequency yet"
     if loss >= low:
@@ -122,12 +139,14 @@ def masked_lm_reading(network: str, loss: float, sizes: Sizes) -> str:
     return f"the {network} predicts better than by token frequency" if loss < low else ""
 
 
-def masked_lm_details(label: str, loss: float, sizes: Sizes) -> list[str]:
+def masked_lm_details(label: str, loss: float, sizes: Sizes, latest: Metrics) -> list[str]:
     """Return sentences that compare the loss of a masked language model with guessing."""
-    ((low, high, _),) = frequency_band(sizes)
+    low, high = frequency_range(sizes, latest)
+    measured = latest.get("unigram_loss", nan)
+    frequency = f"between {low:.1f} and {high:.1f}" if isnan(measured) else f"{measured:.2f}"
     text = (
         f"{label} {loss:.2f}: uniform guessing gives {sizes.uniform_loss:.2f}, "
-        f"guessing by token frequency between {low:.1f} and {high:.1f}."
+        f"guessing by token frequency {frequency}."
     )
     normal = (
         "Post-norm encoders (ELECTRA, BERT) stay in that range for thousands of steps, which is "
@@ -136,12 +155,23 @@ def masked_lm_details(label: str, loss: float, sizes: Sizes) -> list[str]:
     return [text, normal] if low <= loss <= high else [text]
 
 
-def uniform_level(sizes: Sizes, latest: Metrics) -> list[tuple[float, str]]:
-    """Return the loss of uniform guessing."""
-    return [(sizes.uniform_loss, f"uniform guessing {sizes.uniform_loss:.2f}")]
+def guessing_levels(sizes: Sizes, latest: Metrics) -> list[tuple[float, str]]:
+    """Return the loss of uniform guessing and, if it was measured, of guessing by frequency."""
+    levels = [(sizes.uniform_loss, f"uniform guessing {sizes.uniform_loss:.2f}")]
+    if not isnan(measured := latest.get("unigram_loss", nan)):
+        levels.append((measured, f"guessing by frequency {measured:.2f}"))
+    return levels
 
 
-def frequency_band(sizes: Sizes) -> list[tuple[float, float, str]]:
-    """Return the range of losses of guessing by token frequency."""
-    low, high = (fraction * sizes.uniform_loss for fraction in PLATEAU)
-    return [(low, high, "guessing by frequency")]
+def frequency_band(sizes: Sizes, latest: Metrics) -> list[tuple[float, float, str]]:
+    """Return the usual losses of guessing by token frequency, unless the run measured its own."""
+    if not isnan(latest.get("unigram_loss", nan)):
+        return []
+    return [(*frequency_range(sizes, latest), "guessing by frequency")]
+
+
+def frequency_range(sizes: Sizes, latest: Metrics) -> tuple[float, float]:
+    """Return the losses that count as guessing by token frequency: near the measured one if any."""
+    if isnan(measured := latest.get("unigram_loss", nan)):
+        return PLATEAU[0] * sizes.uniform_loss, PLATEAU[1] * sizes.uniform_loss
+    return measured * (1 - NEAR_FREQUENCY), measured * (1 + NEAR_FREQUENCY)

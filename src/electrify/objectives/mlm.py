@@ -8,14 +8,15 @@ from torch import Tensor, nn
 from electrify.batches.batch import Batch, Totals
 from electrify.models.pair import Vocabulary, build_masked_lm
 from electrify.objectives.bands import (
+    MASKED_LM_HINT,
     Metrics,
     Sizes,
     frequency_band,
+    guessing_levels,
     masked_lm_details,
     masked_lm_reading,
     not_learning,
     sentence,
-    uniform_level,
 )
 from electrify.objectives.masked_lm import predict_slots
 from electrify.objectives.objective import Metric, Objective, Role, Sums, fraction
@@ -29,14 +30,16 @@ class MaskedLanguageModel(Objective):
         "model": Role("a masked language model, the baseline of the same size")
     }
     main = "model"
+    judged = "mlm_loss"
     shown: ClassVar[Mapping[str, Metric]] = {
         "mlm_loss": Metric(
             "masked-LM loss",
             card="masked-LM loss",
             curve="Masked-LM loss",
             short="loss",
-            levels=uniform_level,
+            levels=guessing_levels,
             bands=frequency_band,
+            hint=MASKED_LM_HINT,
         ),
         "mlm_accuracy": Metric("masked-LM accuracy", card="masked-LM accuracy"),
     }
@@ -85,9 +88,9 @@ class MaskedLanguageModel(Objective):
     @classmethod
     def reading(cls, sizes: Sizes, step: int, metrics: Metrics) -> str:
         """Interpret the loss in one sentence."""
-        return sentence(masked_lm_reading("model", metrics["mlm_loss"], sizes))
+        return sentence(masked_lm_reading("model", metrics["mlm_loss"], sizes, metrics))
 
     @classmethod
     def details(cls, sizes: Sizes, step: int, metrics: Metrics) -> list[str]:
         """Compare the loss with guessing."""
-        return masked_lm_details("Masked-LM loss", metrics["mlm_loss"], sizes)
+        return masked_lm_details("Masked-LM loss", metrics["mlm_loss"], sizes, metrics)

@@ -19,7 +19,7 @@ from electrify.config import named, unknown
 from electrify.models.fast import enable_fast_path
 from electrify.models.initialise import set_bias_from_counts
 from electrify.models.pair import Vocabulary
-from electrify.objectives.bands import Alarm, Metrics, Reference, Sizes
+from electrify.objectives.bands import Alarm, Detection, Metrics, Reference, Sizes
 from electrify.recipes.schema import OBJECTIVES, Recipe
 
 Sums = dict[str, Tensor]
@@ -50,8 +50,10 @@ class Metric(NamedTuple):
     """Its name in the progress line; omitted if empty."""
     levels: Callable[[Sizes, Metrics], list[tuple[float, str]]] = lambda sizes, latest: []
     """Return values to compare it with, given the latest metrics, and a label for each."""
-    bands: Callable[[Sizes], list[tuple[float, float, str]]] = lambda sizes: []
+    bands: Callable[[Sizes, Metrics], list[tuple[float, float, str]]] = lambda sizes, latest: []
     """Return ranges to compare it with: lower bound, upper bound, label."""
+    hint: str = ""
+    """How to read its curve, in one sentence."""
 
 
 class Objective(nn.Module, ABC):
@@ -66,6 +68,8 @@ class Objective(nn.Module, ABC):
     alarms: ClassVar[tuple[Alarm, ...]] = ()
     watched: ClassVar[str] = ""
     """The metric that alarms track over time; higher is better."""
+    judged: ClassVar[str] = ""
+    """The loss at masked tokens that a verdict is based on; there is no verdict if empty."""
     former_names: ClassVar[Mapping[str, str]] = {}
     """Names of its metrics and sums in older runs, and their current names."""
     notes: tuple[str, ...] = ()
@@ -86,13 +90,19 @@ class Objective(nn.Module, ABC):
         """Return the metrics of a number of batches from the sums over them."""
 
     @classmethod
+    def validation_metrics(cls, sums: Sums, batches: int = 1) -> dict[str, float]:
+        """Return the metrics of an evaluation, which may be more than those of training."""
+        return cls.metrics(sums, batches)
+
+    @classmethod
     def headline(cls, sizes: Sizes, metrics: Metrics) -> list[str]:
         """Return the main validation metrics, each with the values to compare it with."""
+        shown = {n: metric for n, metric in cls.shown.items() if metric.curve and n in metrics}
+        levels = {n: [label for _, label in m.levels(sizes, metrics)] for n, m in shown.items()}
         return [
             f"{metric.label} {_rounded(metrics[name])}"
-            + "".join(f" ({label})" for _, label in metric.levels(sizes, metrics))
-            for name, metric in cls.shown.items()
-            if metric.curve and name in metrics
+            + (f" ({'; '.join(levels[name])})" if levels[name] else "")
+            for name, metric in shown.items()
         ]
 
     @classmethod
@@ -103,6 +113,16 @@ class Objective(nn.Module, ABC):
     @classmethod
     def details(cls, sizes: Sizes, step: int, metrics: Metrics) -> list[str]:
         """Return sentences that compare validation metrics with reference values."""
+        return []
+
+    @classmethod
+    def detection(cls, metrics: Metrics) -> Detection | None:
+        """Return how well replaced tokens are detected, if that is the objective."""
+        return None
+
+    @classmethod
+    def calibration(cls, metrics: Metrics) -> list[tuple[float, float]]:
+        """Return predicted probabilities and how often they came true; empty if not measured."""
         return []
 
     @classmethod

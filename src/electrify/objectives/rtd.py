@@ -18,10 +18,23 @@ from electrify.models.inputs import call
 from electrify.models.pair import Vocabulary, build_pair
 from electrify.models.sharing import broken_ties
 from electrify.objectives import rtd_bands, sampling
-from electrify.objectives.bands import Metrics, Reference, Sizes, frequency_band, uniform_level
+from electrify.objectives.bands import (
+    MASKED_LM_HINT,
+    Detection,
+    Metrics,
+    Reference,
+    Sizes,
+    frequency_band,
+    guessing_levels,
+)
 from electrify.objectives.masked_lm import EPSILON, predict_slots
 from electrify.objectives.objective import Metric, Objective, Role, Sums, fraction
-from electrify.objectives.rtd_metrics import detection_metrics, detection_sums
+from electrify.objectives.rtd_metrics import (
+    detection_curves,
+    detection_metrics,
+    detection_sums,
+    observed_rates,
+)
 from electrify.recipes.schema import Recipe
 
 DETECTION = ("threshold", "replaced_rate", "false_alarm_rate")
@@ -62,8 +75,9 @@ class ReplacedTokenDetection(Objective):
             card="masked-LM loss",
             curve="Generator loss",
             short="generator",
-            levels=uniform_level,
+            levels=guessing_levels,
             bands=frequency_band,
+            hint=MASKED_LM_HINT,
         ),
         "generator_accuracy": Metric("generator accuracy", card="masked-LM accuracy"),
         "discriminator_loss": Metric(
@@ -73,6 +87,8 @@ class ReplacedTokenDetection(Objective):
             curve="Discriminator loss",
             short="discriminator",
             levels=rtd_bands.constant_level,
+            hint="How wrong the discriminator is; below the dashed line it beats giving every "
+            "token the same answer. It may rise again while the generator gets better.",
         ),
         "replaced_rate": Metric("replaced rate", card="fraction of tokens replaced"),
         "accuracy": Metric("discriminator accuracy", card="discriminator accuracy"),
@@ -84,10 +100,13 @@ class ReplacedTokenDetection(Objective):
             curve="AUC, replaced vs. original tokens",
             short="AUC",
             levels=lambda sizes, latest: [(0.5, "chance 0.5")],
+            hint="How well the discriminator tells replaced from original tokens: 1 is perfect, "
+            "0.5 is guessing.",
         ),
     }
     alarms = rtd_bands.ALARMS
     watched = "auc"
+    judged = "generator_loss"
 
     def __init__(
         self, generator: nn.Module, discriminator: nn.Module, weights: Weights | None = None
@@ -153,6 +172,11 @@ class ReplacedTokenDetection(Objective):
         return metrics | detection_metrics(sums)
 
     @classmethod
+    def validation_metrics(cls, sums: Sums, batches: int = 1) -> dict[str, float]:
+        """Return the metrics, the recall at a fixed false-alarm rate and the calibration."""
+        return cls.metrics(sums, batches) | detection_curves(sums)
+
+    @classmethod
     def reading(cls, sizes: Sizes, step: int, metrics: Metrics) -> str:
         """Interpret the losses in one sentence."""
         return rtd_bands.rtd_reading(sizes, metrics)
@@ -161,6 +185,16 @@ class ReplacedTokenDetection(Objective):
     def details(cls, sizes: Sizes, step: int, metrics: Metrics) -> list[str]:
         """Compare the metrics with guessing and with a run of the official code."""
         return rtd_bands.rtd_details(sizes, step, metrics)
+
+    @classmethod
+    def detection(cls, metrics: Metrics) -> Detection | None:
+        """Return how well the discriminator detects replaced tokens."""
+        return rtd_bands.rtd_detection(metrics)
+
+    @classmethod
+    def calibration(cls, metrics: Metrics) -> list[tuple[float, float]]:
+        """Return the discriminator's probabilities and how often tokens were replaced there."""
+        return observed_rates(metrics)
 
     @classmethod
     def reference(cls, sizes: Sizes) -> Reference | None:

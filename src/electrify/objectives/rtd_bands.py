@@ -3,10 +3,11 @@
 Only one set of metrics of the official code is public; chance levels apply to every run.
 """
 
-from math import log
+from math import log, nan
 
 from electrify.objectives.bands import (
     Alarm,
+    Detection,
     Metrics,
     Observation,
     Reference,
@@ -63,9 +64,24 @@ def constant_level(sizes: Sizes, latest: Metrics) -> list[tuple[float, str]]:
     return [(loss, f"constant answer {loss:.3f}")]
 
 
+def rtd_detection(metrics: Metrics) -> Detection | None:
+    """Return how well replaced tokens are detected; None if it was not evaluated.
+
+    Older runs did not measure the recall at a fixed false-alarm rate, but their threshold flags as
+    many tokens as were replaced, so the tokens missed are as many as the false alarms.
+    """
+    if "auc" not in metrics:
+        return None
+    if "recall_at_5" in metrics:
+        return Detection(metrics["auc"], metrics["recall_at_5"])
+    rate, alarms = metrics.get("replaced_rate", nan), metrics.get("false_alarm_rate", nan)
+    missed = alarms * (1 - rate) / rate if rate else nan
+    return Detection(metrics["auc"], max(0.0, 1 - missed) if missed == missed else nan, alarms)
+
+
 def rtd_reading(sizes: Sizes, metrics: Metrics) -> str:
     """Interpret validation metrics in one sentence."""
-    clauses = [masked_lm_reading("generator", metrics["generator_loss"], sizes)]
+    clauses = [masked_lm_reading("generator", metrics["generator_loss"], sizes, metrics)]
     if metrics["discriminator_loss"] >= base_rate_loss(metrics["replaced_rate"]):
         clauses.append("the discriminator does not beat a constant answer yet")
     return sentence(", and ".join(filter(None, clauses)))
@@ -73,7 +89,7 @@ def rtd_reading(sizes: Sizes, metrics: Metrics) -> str:
 
 def rtd_details(sizes: Sizes, step: int, metrics: Metrics) -> list[str]:
     """Compare validation metrics with guessing and with the published reference."""
-    sentences = masked_lm_details("Generator loss", metrics["generator_loss"], sizes)
+    sentences = masked_lm_details("Generator loss", metrics["generator_loss"], sizes, metrics)
     constant = base_rate_loss(metrics["replaced_rate"])
     sentences.append(
         f"Discriminator loss {metrics['discriminator_loss']:.3f}: the same answer for every token "

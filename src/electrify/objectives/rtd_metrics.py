@@ -1,13 +1,19 @@
-"""Metrics of detecting replaced tokens: counts, histograms, AUC and threshold."""
+"""Metrics of detecting replaced tokens: counts, histograms, AUC, threshold and calibration."""
 
 # B batch, L length, K bins
 
+from math import isnan, nan
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from electrify.objectives.bands import FALSE_ALARMS
 from electrify.objectives.objective import Sums, fraction
 
 BINS = 500  # for histograms of the discriminator's probabilities
+PROBABILITY_RANGES = 10  # of probabilities, for the calibration
+LEAST_TOKENS = 20  # in a range, for a rate that is worth showing
 
 
 @torch.no_grad()
@@ -43,6 +49,52 @@ def detection_metrics(sums: Sums) -> dict[str, float]:
         "threshold": threshold,
         "false_alarm_rate": false_alarm_rate,
     }
+
+
+def detection_curves(sums: Sums) -> dict[str, float]:
+    """Return the recall at a fixed false-alarm rate, and the calibration in ranges of 10 %.
+
+    `replaced_at_15` is the fraction of tokens that were replaced among those whose predicted
+    probability is between 10 and 20 %.
+    """
+    replaced_K, original_K = sums["replaced_bins"], sums["original_bins"]
+    replaced, original = (
+        bins.view(PROBABILITY_RANGES, -1).sum(1).tolist() for bins in (replaced_K, original_K)
+    )
+    rates = (
+        fraction(yes, yes + no) if yes + no >= LEAST_TOKENS else nan
+        for yes, no in zip(replaced, original, strict=True)
+    )
+    return {
+        "recall_at_5": recall_at(replaced_K, original_K, FALSE_ALARMS),
+        **dict(zip(_RATE_NAMES.values(), rates, strict=True)),
+    }
+
+
+_RATE_NAMES = {
+    (n + 0.5) / PROBABILITY_RANGES: f"replaced_at_{10 * n + 5:02}"
+    for n in range(PROBABILITY_RANGES)
+}
+
+
+def observed_rates(metrics: dict[str, float]) -> list[tuple[float, float]]:
+    """Return predicted probabilities and the fractions that were replaced, where measured."""
+    found = [(predicted, metrics.get(name, nan)) for predicted, name in _RATE_NAMES.items()]
+    return [(predicted, observed) for predicted, observed in found if not isnan(observed)]
+
+
+def recall_at(replaced_K: Tensor, original_K: Tensor, false_alarm_rate: float) -> float:
+    """Return the fraction of replaced tokens above the threshold with a false-alarm rate.
+
+    Between the thresholds of two bins, the ROC curve is a straight line.
+    """
+    found, alarms = (
+        torch.cat([bins.new_zeros(1), bins.flip(0).cumsum(0)]).cpu().double().numpy()
+        for bins in (replaced_K, original_K)
+    )
+    if not found[-1] or not alarms[-1]:
+        return nan
+    return float(np.interp(false_alarm_rate, alarms / alarms[-1], found / found[-1]))
 
 
 def threshold_at_rate(replaced_K: Tensor, original_K: Tensor) -> tuple[float, float]:

@@ -110,6 +110,7 @@ def train_from_text(settings: TrainFromText) -> TrainResult:
 def _train(settings: TrainFromText, stages: Stages, seconds: float) -> TrainResult:
     from electrify.training.export_run import validation_record
     from electrify.training.folder import RunFolder
+    from electrify.training.summary import verdict_text
 
     def reading() -> list[Setting]:
         return choose_reading(survey_files(settings.texts, settings.kind))
@@ -134,11 +135,11 @@ def _train(settings: TrainFromText, stages: Stages, seconds: float) -> TrainResu
     stages.make_shards(length=choices["length"])
     check_validation(stages.shards)
     changes = {"run.length": choices["length"]} | ({"run.seed": s} if (s := settings.seed) else {})
-    if not settings.recipe and schema.load(choices["recipe"]).run.precision != "auto":
-        changes["run.precision"] = "auto"  # the recipe's is that of a published model
     stages.pretrain(choices["recipe"], settings.budget, changes)
     encoder, page = stages.export(), stages.report()
     print(f"""
+{verdict_text(stages.run)}
+
 Next steps:
   look at the run        open {page} in a browser
   try sentences          electrify inspect {shlex.quote(f"{stages.model}")} --serve

@@ -1,7 +1,7 @@
 """The curves of a run, with reference values and text descriptions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from electrify.reports import plots
@@ -9,6 +9,7 @@ from electrify.reports.page import Html, Key, figure, text
 from electrify.reports.plots import Band, Level, Line, Point
 from electrify.reports.run import TRAIN_SPLIT, VALIDATION_SPLIT, RunRecord, Series
 
+MOSTLY_FULL = 0.3  # the bar of the longest examples would dwarf the others
 MOST_DOTS = 40  # per line; more would hide it
 
 
@@ -20,8 +21,9 @@ def drawn(run: RunRecord, metric: str, key: str) -> Html | None:
     if not lines:
         return None
     levels = [Level(*level) for level in shown.levels(run.sizes, run.latest)]
-    bands, points = [Band(*band) for band in shown.bands(run.sizes)], _points(run, metric)
-    svg = plots.curves(f"{key}-{metric}", lines, levels, bands, points)
+    bands = [Band(*band) for band in shown.bands(run.sizes, run.latest)]
+    points = _points(run, metric)
+    svg = plots.curves(f"{key}-{metric}", lines, levels, bands, points, run.tokens_per_step)
     keys = [Key(text("training"), 0, faint=bool(validation.steps))] if train.steps else []
     keys += [Key(text("validation"), 1)] if validation.steps else []
     keys += [Key(text(point.label), 0, diamond=True) for point in points]
@@ -33,7 +35,8 @@ def drawn(run: RunRecord, metric: str, key: str) -> Html | None:
         *(f"For comparison: {point.label}." for point in points),
         *(f"From {band.low:.2f} to {band.high:.2f}: {band.label}." for band in bands),
     ]
-    return figure(text(shown.curve), svg, " ".join(filter(None, sentences)), keys)
+    description = " ".join(filter(None, sentences))
+    return figure(text(shown.curve), svg, description, keys, hint=shown.hint)
 
 
 def splits_drawn(
@@ -75,12 +78,38 @@ def describe(label: str, series: Series, form: str) -> str:
     )
 
 
-def simple(title: str, series: Series, key: str) -> Html | None:
+def simple(title: str, series: Series, key: str, hint: str, tokens_per_step: float) -> Html | None:
     """Draw a single curve; None if it has no points."""
     if not series.steps:
         return None
-    svg = plots.curves(key, [Line(series.steps, series.values)])
-    return figure(text(title), svg, describe(f"{title} over steps", series, ".6g"))
+    lines = [Line(series.steps, series.values)]
+    svg = plots.curves(key, lines, tokens_per_step=tokens_per_step)
+    description = describe(f"{title} over steps", series, ".6g")
+    return figure(text(title), svg, description, hint=hint)
+
+
+def time_breakdown(shares: Mapping[str, float], key: str) -> Html | None:
+    """Draw what the time was spent on; None if it was not measured."""
+    if not shares:
+        return None
+    parts = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    hint = "Most of the time should go to forward and backward passes: there the model learns."
+    svg = plots.share_bars(key, shares)
+    return figure(text("Time breakdown"), svg, f"Shares of the time: {parts}.", hint=hint)
+
+
+def calibration(rates: Sequence[tuple[float, float]], key: str) -> Html | None:
+    """Draw how often tokens were replaced, by their predicted probability; None if unknown."""
+    if not rates:
+        return None
+    hint = (
+        "How often tokens were replaced (bars) at each predicted probability. Where a bar ends at "
+        "the dashed line, the probability can be trusted."
+    )
+    svg = plots.reliability(key, rates, "predicted probability")
+    found = ", ".join(f"at {predicted:.0%} {observed:.0%}" for predicted, observed in rates)
+    description = f"Fraction of tokens that were replaced by predicted probability: {found}."
+    return figure(text("Calibration of the probabilities"), svg, description, hint=hint)
 
 
 def lengths(counts: Sequence[int], key: str) -> Html | None:
@@ -90,12 +119,15 @@ def lengths(counts: Sequence[int], key: str) -> Html | None:
         return None
     longest = max(length for length, count in enumerate(counts) if count)
     full, median = counts[longest] / total, _median(counts)
+    hint = f"{full:.0%} of the examples have the maximum, {longest} tokens"
+    if mostly_full := full > MOSTLY_FULL and full < 1:
+        hint += "; the bars show the others"
     description = (
         f"Lengths of the training examples in tokens: {total:,} examples, half of them up to "
         f"{median} tokens; {full:.0%} have the maximum, {longest}."
     )
-    svg = plots.bars(key, counts, "tokens per example")
-    return figure(text("Training examples by length"), svg, description)
+    svg = plots.bars(key, counts[:longest] if mostly_full else counts, "tokens per example")
+    return figure(text("Training examples by length"), svg, description, hint=f"{hint}.")
 
 
 def _median(counts: Sequence[int]) -> int:

@@ -7,7 +7,7 @@ counts.
 
 # B batch, L length, N slots per row
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,6 +97,21 @@ def counts_text(tokens: Sequence[Token]) -> str:
         f"{total}, {caught + missed} replaced: {caught} caught, {missed} missed; {alarms}; "
         f"mean probability {replaced} for replaced tokens, {original} for the others"
     )
+
+
+def caught_text(examples: Iterable[Sequence[Token]], most: int = 5) -> str:
+    """Return the longest replaced tokens that were detected, which are mostly whole words.
+
+    >>> caught_text([[Token("banana", "files", 0.93, True), Token("in", "", 0.1, False)]])
+    'Replaced tokens that it detects: “banana” (was “files”).'
+    """
+    caught = [t for tokens in examples for t in tokens if verdict_on(t).name == "caught"]
+    caught.sort(key=lambda token: (-len(token.text), -token.probability))
+    words = [
+        f"“{on_one_line(token.text)}” (was “{on_one_line(token.original)}”)"
+        for token in caught[:most]
+    ]
+    return f"Replaced tokens that it detects: {', '.join(words)}." if words else ""
 
 
 def _mean(tokens: Sequence[Token]) -> str:

@@ -128,13 +128,22 @@ def table(
 
 
 def figure(
-    title: Html, svg: str, description: str, keys: Iterable[Key] = (), kind: str = ""
+    title: Html,
+    svg: str,
+    description: str,
+    keys: Iterable[Key] = (),
+    kind: str = "",
+    hint: str = "",
 ) -> Html:
-    """Return a drawing with its title and legend; `description` is for screen readers."""
+    """Return a drawing with its title, how to read it, and its legend.
+
+    `description` is for screen readers.
+    """
     keys_html = joined((_key(key) for key in keys), "")
     legend = f'<span class="keys">{keys_html}</span>' if keys_html else ""
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1)
-    caption = f"<figcaption><b>{title}</b>{legend}</figcaption>"
+    note = f"<small>{text(hint)}</small>" if hint else ""
+    caption = f"<figcaption><b>{title}</b>{note}{legend}</figcaption>"
     return Html(f'<figure class="plot {kind}">{caption}\n{svg}</figure>')
 
 

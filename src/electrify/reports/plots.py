@@ -8,7 +8,7 @@ bytes.
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,8 +106,10 @@ def curves(
     levels: Sequence[Level] = (),
     bands: Sequence[Band] = (),
     points: Sequence[Point] = (),
+    tokens_per_step: float = math.nan,
 ) -> str:
-    """Plot lines over steps; ids in the drawing are derived from the name."""
+    """Plot lines over steps, and tokens if known; ids in the drawing are derived from the name."""
+    both = not math.isnan(tokens_per_step)
 
     def draw(axes: "Axes") -> None:
         for band in bands:
@@ -130,9 +132,13 @@ def curves(
         for point in points:
             axes.plot([point.step], [point.value], "D", color=COLOURS["ink"], markersize=5)
         _limits(axes, lines, [*(level.value for level in levels), *(p.value for p in points)])
-        axes.set_xlabel("step")
+        if both:
+            axes.xaxis.set_major_formatter(
+                lambda step, _: f"{short(step)}\n{short(step * tokens_per_step)}"
+            )
+        axes.set_xlabel("step, and tokens seen" if both else "step")
 
-    return _drawn(name, HEIGHT, draw)
+    return _drawn(name, HEIGHT + 14 * both, draw, bottom=BOTTOM + 14 * both)
 
 
 def _limits(axes: "Axes", lines: Sequence[Line], others: Sequence[float]) -> None:
@@ -162,12 +168,45 @@ def bars(name: str, counts: Sequence[int], label: str) -> str:
     """Plot a histogram of the counts of 0, 1, 2, …"""
 
     def draw(axes: "Axes") -> None:
-        width = max(1, math.ceil(len(counts) / 64))
+        width = max(1, math.ceil(len(counts) / 32))
         starts = range(0, len(counts), width)
         sums = [sum(counts[start : start + width]) for start in starts]
         axes.bar(starts, sums, width=0.86 * width, align="edge", color=COLOURS["series-1"])
         axes.set_xlim(0, len(counts))
         axes.set_xlabel(label)
+
+    return _drawn(name, HEIGHT, draw)
+
+
+def share_bars(name: str, shares: Mapping[str, float]) -> str:
+    """Plot a horizontal bar for each share, with its percentage."""
+
+    def draw(axes: "Axes") -> None:
+        heights, values = range(len(shares)), [*shares.values()]
+        axes.barh(heights, values, height=0.7, color=COLOURS["series-1"])
+        for height, share in enumerate(values):
+            at = (share, height)
+            axes.annotate(f"{share:.1%}", at, (3, 0), textcoords="offset points", va="center")
+        axes.set_yticks(heights, list(shares))
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.15 * max(values))
+        axes.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("share of the time")
+
+    return _drawn(name, HEIGHT, draw, left=66)
+
+
+def reliability(name: str, rates: Sequence[tuple[float, float]], label: str) -> str:
+    """Plot how often predictions came true as bars over the probability, beside the diagonal."""
+
+    def draw(axes: "Axes") -> None:
+        predicted, observed = zip(*rates, strict=True)
+        axes.bar(predicted, observed, width=0.086, color=COLOURS["series-1"])
+        axes.plot([0, 1], [0, 1], color=COLOURS["ink"], linewidth=0.8, dashes=(2, 2))
+        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=label)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda share, _: f"{share:.0%}")
 
     return _drawn(name, HEIGHT, draw)
 
@@ -202,7 +241,13 @@ def _colour(series: int) -> str:
     return COLOURS[f"series-{series % SERIES + 1}"]
 
 
-def _drawn(name: str, height: float, draw: Callable[["Axes"], None], left: float = LEFT) -> str:
+def _drawn(
+    name: str,
+    height: float,
+    draw: Callable[["Axes"], None],
+    left: float = LEFT,
+    bottom: float = BOTTOM,
+) -> str:
     matplotlib = needs("matplotlib", extra="report", why="plotting")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # ignore the user's settings
@@ -213,7 +258,7 @@ def _drawn(name: str, height: float, draw: Callable[["Axes"], None], left: float
         figure = Figure(figsize=(PLOT_WIDTH / 72, height / 72))
         width = (PLOT_WIDTH - left - RIGHT) / PLOT_WIDTH
         axes = figure.add_axes(
-            (left / PLOT_WIDTH, BOTTOM / height, width, (height - BOTTOM - TOP) / height)
+            (left / PLOT_WIDTH, bottom / height, width, (height - bottom - TOP) / height)
         )
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))

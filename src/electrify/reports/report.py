@@ -8,11 +8,11 @@ from electrify.config import check_minimum
 from electrify.errors import UserError
 from electrify.reports.comparison import comparison_section
 from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
-from electrify.reports.heat import Token, counts_text, examples_of_run, heat_html
+from electrify.reports.heat import Token, caught_text, counts_text, examples_of_run, heat_html
 from electrify.reports.options import Report
 from electrify.reports.page import Html, Section, asset, document, joined, name, paragraph, text
 from electrify.reports.run import RunRecord, read_run
-from electrify.reports.run_section import capitalised, run_section, state
+from electrify.reports.run_section import capitalised, run_section, state, verdict_headline
 from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
 from electrify.storage.commit import committed
 
@@ -72,7 +72,7 @@ def _page(
     runs: Sequence[RunRecord], results: Sequence[GlueFolder], tuned: Sequence[Tuned], count: int
 ) -> bytes:
     sections = [
-        run_section(run, f"run-{number}", _examples(run, count))
+        run_section(run, f"run-{number}", *_examples(run, count))
         for number, run in enumerate(runs, 1)
     ]
     if len(runs) > 1:
@@ -110,19 +110,26 @@ def _counted(runs: int, results: int, tuned: int) -> Html:
 
 
 def _states(runs: Sequence[RunRecord]) -> Html:
-    return joined(paragraph(Html(f"{name(run.name)} {state(run)}"), "tight") for run in runs)
+    return joined(
+        paragraph(Html(f"{name(run.name)} {state(run)} {verdict_headline(run)}"), "tight")
+        for run in runs
+    )
 
 
-def _examples(run: RunRecord, count: int) -> list[Html]:
-    """Return heat maps, or why there are none; empty if none are requested or possible."""
+def _examples(run: RunRecord, count: int) -> tuple[list[Html], str]:
+    """Return heat maps, or why there are none, and a few tokens that were caught.
+
+    Both are empty if none are requested or possible.
+    """
     if not count or "discriminator" not in run.objective.roles:
-        return []
+        return [], ""
     try:
         found, threshold = examples_of_run(run.path, count)
     except (UserError, OSError) as error:  # a running training may prune what is being read
         why = error.what if isinstance(error, UserError) else f"{error}"
-        return [paragraph(text(f"No examples can be shown: {why}."))]
-    return [paragraph(text(f"{HOW_TO_READ} {capitalised(str(threshold))}.")), *map(_heat, found)]
+        return [paragraph(text(f"No examples can be shown: {why}."))], ""
+    intro = paragraph(text(f"{HOW_TO_READ} {capitalised(str(threshold))}."))
+    return [intro, *map(_heat, found)], caught_text(found)
 
 
 HOW_TO_READ = (

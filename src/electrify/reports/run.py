@@ -10,13 +10,21 @@ from safetensors import SafetensorError, safe_open
 from electrify.errors import DamagedError, UserError
 from electrify.objectives.bands import Sizes, sizes_of
 from electrify.objectives.objective import Objective, objective_class
+from electrify.objectives.verdict import RunVerdict, run_verdict
 from electrify.recipes.schema import Recipe
 from electrify.reports.provenance import Source, read_source
 from electrify.storage.commit import checked_manifest
 from electrify.training import checkpoint
+from electrify.training.clock import TIME_PARTS, time_shares
 from electrify.training.extension import Extension, extensions_of, planned_ends
 from electrify.training.folder import RunFolder
-from electrify.training.journal import METRICS_FILE, TIMING_FILE, parse_records, renamed
+from electrify.training.journal import (
+    METRICS_FILE,
+    TIMING_FILE,
+    parse_records,
+    renamed,
+    seconds_logged,
+)
 
 Records = list[dict[str, Any]]
 
@@ -100,6 +108,11 @@ class RunRecord(NamedTuple):
         return statistics.median(self.speed.values) if self.speed.values else math.nan
 
     @property
+    def tokens_per_step(self) -> float:
+        """Mean tokens per step, without padding; NaN if no speed was logged."""
+        return self.tokens_seen / self.timing[-1]["step"] if self.timing else math.nan
+
+    @property
     def tokens_seen(self) -> float:
         """Number of tokens trained on, without padding; NaN if no speed was logged."""
         total, previous = 0.0, 0
@@ -107,6 +120,24 @@ class RunRecord(NamedTuple):
             per_step = record["tokens_per_second"] / record["steps_per_second"]
             total, previous = total + per_step * (record["step"] - previous), record["step"]
         return total or math.nan
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of training, without setting up and pauses; 0 if no speed was logged."""
+        return seconds_logged(self.timing)
+
+    @property
+    def time_shares(self) -> dict[str, float]:
+        """The fraction of the time spent on each part; empty if it was not measured."""
+        measured = [record for record in self.timing if "seconds" in record]
+        sums = {n: sum(r.get(f"{n}_seconds", 0.0) for r in measured) for n in TIME_PARTS}
+        total = sum(record["seconds"] for record in measured)
+        return time_shares(sums, total) if any(sums.values()) else {}
+
+    @property
+    def verdict(self) -> RunVerdict | None:
+        """What it has learned; None if its objective has no verdict or nothing was logged."""
+        return run_verdict(self.objective, self.sizes, self.metrics, self.steps)
 
     def last(self, split: str) -> dict[str, Any] | None:
         """Return the latest record of a split."""
@@ -159,7 +190,8 @@ def _check(run: RunRecord) -> None:
     for split in run.splits.values():
         sum(split["lengths"])
         sum(split[name] for name in COUNTS)
-    float(run.tokens_seen + run.sizes.uniform_loss + run.steps)
+    float(run.tokens_seen + run.tokens_per_step + run.seconds + run.sizes.uniform_loss + run.steps)
+    str(run.verdict)
 
 
 COUNTS = ("documents", "examples", "tokens", "text_tokens", "dropped_tokens", "unknown_tokens")

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from electrify.config import to_toml
+from electrify.progress import duration
 from electrify.recipes.schema import OBJECTIVES
 from electrify.reports import curves
 from electrify.reports.page import (
@@ -27,11 +28,31 @@ from electrify.reports.provenance import sources_table
 from electrify.reports.run import COUNTS, TRAIN_SPLIT, VALIDATION_SPLIT, RunRecord
 
 MOST_ROWS = 24  # in the table of metrics
+SIMPLE_CURVES = {
+    "learning_rate": (
+        "Learning rate",
+        "How far each step may move the weights; the recipe sets it.",
+    ),
+    "gradient_norm": (
+        "Gradient norm",
+        "How strongly a batch pulls at the weights. A few spikes are harmless; steady growth means "
+        "that training is becoming unstable.",
+    ),
+    "speed": (
+        "Tokens per second",
+        "Dips are evaluations, checkpoints or other programs on the machine.",
+    ),
+}
+"""Curves that every objective has: title, and how to read it."""
 
 
-def run_section(run: RunRecord, key: str, examples: list[Html]) -> Section:
-    """Return everything about a run; `examples` are heat maps, or why there are none."""
+def run_section(run: RunRecord, key: str, examples: list[Html], caught: str = "") -> Section:
+    """Return everything about a run.
+
+    `examples` are heat maps, or why there are none; `caught` are a few detected tokens of them.
+    """
     parts: list[Html | Section] = [
+        *_verdict(run, caught),
         headline(run),
         Section(text("Curves"), _curves(run, key), f"{key}-curves"),
         *([Section(text("Corrupted examples"), examples, f"{key}-examples")] if examples else []),
@@ -39,6 +60,20 @@ def run_section(run: RunRecord, key: str, examples: list[Html]) -> Section:
         Section(text("Provenance"), _provenance(run), f"{key}-provenance"),
     ]
     return Section(name(run.name), parts, key)
+
+
+def verdict_headline(run: RunRecord) -> Html:
+    """Return the verdict on a run in one sentence; empty if there is none."""
+    found = run.verdict
+    return text(found.headline.replace(" %", "\N{NO-BREAK SPACE}%") if found else "")
+
+
+def _verdict(run: RunRecord, caught: str) -> list[Html]:
+    if (found := run.verdict) is None:
+        return []
+    reasons = [text(reason) for reason in (*found.reasons, caught) if reason]
+    inner = joined(map(paragraph, [Html(f"<strong>{verdict_headline(run)}</strong>"), *reasons]))
+    return [Html(f'<div class="verdict {found.grade}">\n{inner}\n</div>')]
 
 
 def number(value: float | None, form: str) -> Html:
@@ -77,6 +112,7 @@ def headline(run: RunRecord) -> Html:
     encoder, generator = run.recipe.discriminator, run.recipe.generator
     sizes = f"generator: {generator.width:g} × width, {generator.depth:g} × depth"
     has_generator = "generator" in run.objective.roles
+    spent = duration(run.seconds) if run.timing else EMPTY_CELL
     kind, percent = run.recipe.objective.kind, 100 * run.step / run.steps
     rows = [
         Tile("Objective", text(kind.upper()), text(OBJECTIVES[kind].title)),
@@ -87,6 +123,7 @@ def headline(run: RunRecord) -> Html:
             text("no checkpoint yet" if run.parameters is None else f"{run.parameters:,} in total"),
         ),
         Tile("Steps", text(f"{run.step:,}"), text(f"of {run.steps:,} ({percent:.0f} %)")),
+        Tile("Training time", text(spent), text("without set-up and pauses")),
         Tile("Tokens seen", short_number(run.tokens_seen), text("without padding")),
         *(
             Tile(capitalised(metric.label), number(latest.get(name), metric.form), when)
@@ -100,10 +137,11 @@ def headline(run: RunRecord) -> Html:
 
 def _curves(run: RunRecord, key: str) -> list[Html]:
     drawn = [curves.drawn(run, n, key) for n, metric in run.objective.shown.items() if metric.curve]
-    drawn += [
-        curves.simple("Learning rate", run.series(TRAIN_SPLIT, "learning_rate"), f"{key}-rate"),
-        curves.simple("Tokens per second", run.speed, f"{key}-speed"),
-    ]
+    drawn.append(curves.calibration(run.objective.calibration(run.latest), f"{key}-calibration"))
+    for metric, (title, hint) in SIMPLE_CURVES.items():
+        series = run.speed if metric == "speed" else run.series(TRAIN_SPLIT, metric)
+        drawn.append(curves.simple(title, series, f"{key}-{metric}", hint, run.tokens_per_step))
+    drawn.append(curves.time_breakdown(run.time_shares, f"{key}-time"))
     figures = [figure for figure in drawn if figure]
     if not figures:
         return [paragraph(text("Nothing was logged yet."))]

@@ -37,6 +37,7 @@ def _show_run(settings: Show) -> None:
     from electrify.reports.threshold import of_run
     from electrify.training.extension import planned_ends
     from electrify.training.folder import RunFolder
+    from electrify.training.summary import verdict_text
     from electrify.training.trained import load_trained
 
     loaded = load_trained(settings.folder)
@@ -52,6 +53,8 @@ def _show_run(settings: Show) -> None:
         for line in lines(example, spell, threshold, settings.ids):
             console.print(line)
         console.print()
+    if verdict := verdict_text(settings.folder):
+        console.print(Text(verdict))
 
 
 def lines(

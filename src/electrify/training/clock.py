@@ -2,11 +2,15 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 Item = TypeVar("Item")
+
+IN_UPDATES = ("forward", "backward", "optimizer")
+TIME_PARTS = ("data", *IN_UPDATES, "evaluation", "saving")
+"""What the time of a run is spent on."""
 
 
 class Clock:
@@ -26,11 +30,12 @@ class Clock:
         self.steps += 1
 
     def timings(self) -> dict[str, float]:
-        """Return the throughput since the last call."""
+        """Return the throughput and the time since the last call."""
         seconds = max(time.monotonic() - self.last_log, 1e-9)
         rates = {
             "tokens_per_second": self.tokens / seconds,
             "steps_per_second": self.steps / seconds,
+            "seconds": seconds,
         }
         self.last_log, self.tokens, self.steps = time.monotonic(), 0, 0
         return rates
@@ -47,7 +52,6 @@ class Clock:
 class Spent:
     """Measures how the time divides into data, forward, backward, optimizer, evaluation, saving."""
 
-    IN_UPDATES = ("forward", "backward", "optimizer")
     EVERY = 16
     """One in this many updates is measured: on a GPU measuring means waiting, which costs time."""
 
@@ -57,12 +61,14 @@ class Spent:
         self.updates = 0
         self.measuring = False
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._logged: dict[str, float] = {}
         self.started = time.monotonic()
 
     def restart(self) -> None:
         """Start from zero: setting up and measuring the budget are not part of training."""
         self.updates, self.measuring = 0, False
         self.seconds.clear()
+        self._logged.clear()
         self.started = time.monotonic()
 
     def begin_update(self) -> None:
@@ -95,14 +101,25 @@ class Spent:
             self.seconds["data"] += time.monotonic() - begin
             yield item
 
+    def since_last_log(self) -> dict[str, float]:
+        """Return the seconds that were measured for each part since the last call."""
+        new = {f"{n}_seconds": s - self._logged.get(n, 0.0) for n, s in self.seconds.items()}
+        self._logged = dict(self.seconds)
+        return new
+
     def shares(self) -> dict[str, float]:
-        """Return the fraction of the time spent on each part, extrapolated for the updates."""
-        total = max(time.monotonic() - self.started, 1e-9)
-        outside = {name: self.seconds[name] / total for name in ("data", "evaluation", "saving")}
-        measured = sum(self.seconds[name] for name in self.IN_UPDATES)
-        updates = 1 - sum(outside.values())
-        inside = {
-            name: self.seconds[name] / measured * updates if measured else 0.0
-            for name in self.IN_UPDATES
-        }
-        return {"data": outside.pop("data"), **inside, **outside}
+        """Return the fraction of the time spent on each part."""
+        return time_shares(self.seconds, time.monotonic() - self.started)
+
+
+def time_shares(seconds: Mapping[str, float], total: float) -> dict[str, float]:
+    """Return the fraction of the time spent on each part, extrapolated for the updates.
+
+    >>> time_shares({"data": 1, "forward": 0.2, "backward": 0.2}, 10)["backward"]
+    0.45
+    """
+    found = {name: seconds.get(name, 0.0) / max(total, 1e-9) for name in TIME_PARTS}
+    measured = sum(found[name] for name in IN_UPDATES)
+    updates = 1 - sum(share for name, share in found.items() if name not in IN_UPDATES)
+    scale = updates / measured if measured else 0.0
+    return {name: found[name] * (scale if name in IN_UPDATES else 1) for name in TIME_PARTS}

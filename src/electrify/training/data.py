@@ -1,9 +1,12 @@
 """Open a folder of shards as the training task and the validation task of a recipe."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from electrify.batches.batch import Batch
@@ -12,7 +15,7 @@ from electrify.batches.masking import Masking
 from electrify.errors import UserError
 from electrify.models.inputs import batch_to_device
 from electrify.models.pair import Vocabulary
-from electrify.objectives.objective import objective_class
+from electrify.objectives.objective import fraction, objective_class
 from electrify.planning.hardware import GIGA
 from electrify.recipes.schema import Recipe
 from electrify.storage.verified import Verified
@@ -22,6 +25,7 @@ from electrify.training.engine import Engine
 from electrify.training.training import Task, Validation
 
 VALIDATION_SEED = 20_200_323  # masks and samples of the validation set are the same in every run
+COUNTED_EXAMPLES = 20_000
 MANY_BYTES = 500e6  # takes seconds to hash, and the first batch needs almost every shard
 
 
@@ -60,7 +64,8 @@ def training_task(
     size, seed = recipe.run.batch_size, recipe.run.seed
     rows = engine.rows(size)
     batches = Batches(shards, tokenizer, masking_of(recipe), size, seed, rows=rows)
-    return _task(recipe, batches, engine.device)
+    metrics = objective_class(recipe.objective.kind).metrics
+    return Task(batches, size, to_device(engine.device), metrics)
 
 
 def validation_task(
@@ -85,12 +90,35 @@ def validation_task(
     batches = Batches(shards, tokenizer, masking, size, VALIDATION_SEED, shuffled=False, rows=rows)
     count = max(1, min(recipe.run.eval_batches, len(shards) // size))
     shards.verify(count * size)  # so that damage is reported now, not at the first evaluation
-    return Validation(_task(recipe, batches, engine.device), count)
+    metrics = objective_class(recipe.objective.kind).validation_metrics
+
+    @cache
+    def baselines() -> dict[str, float]:
+        counts_V = token_counts(Shards(data, "train", verified), tokenizer)
+        whole = Batches(shards, tokenizer, masking, size, VALIDATION_SEED, shuffled=False)
+        return {"unigram_loss": unigram_loss((whole[n] for n in range(count)), counts_V)}
+
+    task = Task(batches, size, to_device(engine.device), metrics)
+    return Validation(task, count, baselines)
 
 
-def _task(recipe: Recipe, batches: Batches, device: torch.device) -> Task:
-    metrics = objective_class(recipe.objective.kind).metrics
-    return Task(batches, batches.batch_size, to_device(device), metrics)
+def token_counts(shards: Shards, tokenizer: LoadedTokenizer) -> NDArray[np.int64]:
+    """Return how often each token occurs in some of the examples; 0 for those never masked."""
+    counts_V = shards.counts(tokenizer.vocab_size, COUNTED_EXAMPLES)
+    special = tokenizer.special
+    counts_V[[special.pad, special.cls, special.sep, special.mask]] = 0
+    return counts_V
+
+
+def unigram_loss(batches: Iterable[ArrayBatch], counts_V: NDArray[np.int64]) -> float:
+    """Return the loss of predicting masked tokens by their frequency, regardless of the context."""
+    loss_V = np.log((counts_V + 0.5).sum()) - np.log(counts_V + 0.5)
+    total = slots = 0.0
+    for batch in batches:
+        original_BN = np.take_along_axis(batch.ids_BL, batch.positions_BN, axis=1)
+        total += float((loss_V[original_BN] * batch.weights_BN).sum())
+        slots += float(batch.weights_BN.sum())
+    return fraction(total, slots)
 
 
 def masking_of(recipe: Recipe) -> Masking:

@@ -8,8 +8,8 @@ values that are saved in checkpoints.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import exp, inf, isfinite, log, sqrt
-from statistics import fmean
+from math import exp, inf, isfinite, log, nan, sqrt
+from statistics import fmean, median
 from typing import Any, Literal
 
 from electrify.errors import GuardError
@@ -91,6 +91,12 @@ class Guard:
     def loss_is_finite(self) -> bool:
         """Return whether the last loss was finite; if not, the weights may be bad."""
         return not self._recent or isfinite(self._recent[-1][1])
+
+    @property
+    def gradient_norm(self) -> float:
+        """The median gradient norm of the last updates; NaN before the first."""
+        recent = self._history["norm"][-REPORTED_STEPS:]
+        return exp(median(recent)) if recent else nan
 
     def judge(self, step: int, loss: float, norm: float) -> Action:
         """Decide what to do, given the loss of the global batch and its gradient norm."""

@@ -10,7 +10,7 @@ Non-finite numbers are written as null, because JSON cannot represent them.
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -71,8 +71,13 @@ def read_metrics(run: Path, former: Mapping[str, str] = NO_NAMES) -> list[dict[s
 
 def seconds_trained(run: Path) -> float:
     """Return how long a run has trained in seconds, from the speeds in its journal."""
+    return seconds_logged(read_records(run / TIMING_FILE))
+
+
+def seconds_logged(timing: Iterable[Mapping[str, Any]]) -> float:
+    """Return the seconds that the records of timing.jsonl cover."""
     total, before = 0.0, 0
-    for record in read_records(run / TIMING_FILE):
+    for record in timing:
         total += (record["step"] - before) / record["steps_per_second"]
         before = record["step"]
     return total

@@ -149,9 +149,11 @@ def log(run: Training, step: int, clock: Clock) -> None:
         sums = run.stepper.engine.all_reduce_sums(run.sums)
         metrics = run.stepper.task.metrics(sums, run.summed)
         metrics["learning_rate"] = run.schedule(step - 1)
+        metrics["gradient_norm"] = run.guard.gradient_norm
         for alarm in run.guard.observe(step, metrics):
             run.observer.on_warning(alarm)
-        run.observer.on_log("train", step, metrics, clock.timings())
+        timings = clock.timings() | run.stepper.spent.since_last_log()
+        run.observer.on_log("train", step, metrics, timings)
     run.sums, run.summed = {}, 0
 
 
@@ -164,7 +166,7 @@ def evaluate_at(run: Training, step: int) -> None:
     if reason_to_stop(run):
         return  # the evaluation may be incomplete; it is repeated when the run resumes
     run.evaluated = step
-    run.observer.on_log("validation", step, metrics, {})
+    run.observer.on_log("validation", step, metrics | run.validation.baselines(), {})
 
 
 def save_at(run: Training, step: int) -> Done | None:

@@ -14,10 +14,9 @@ from electrify.planning.flops import flops_per_step
 from electrify.recipes.schema import Recipe
 from electrify.tokens.store import Shards
 from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.training.data import token_counts
 from electrify.training.optim import is_norm
 from electrify.training.sharding import layers
-
-COUNTED_EXAMPLES = 20_000
 
 
 def start_at_data(
@@ -25,9 +24,7 @@ def start_at_data(
 ) -> None:
     """Initialize output biases from the token frequencies of the data, if the recipe says so."""
     if recipe.run.output_bias == "frequencies":
-        counts_V = shards.counts(tokenizer.vocab_size, COUNTED_EXAMPLES)
-        special = tokenizer.special
-        counts_V[[special.pad, special.cls, special.sep, special.mask]] = 0  # never masked
+        counts_V = token_counts(shards, tokenizer)
         objective.set_output_biases(torch.from_numpy(counts_V), recipe.objective.mask_rate)
 
 

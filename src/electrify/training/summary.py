@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
-from electrify.objectives.objective import Objective
+from electrify.objectives.bands import sizes_of
+from electrify.objectives.objective import Objective, objective_class
+from electrify.objectives.verdict import run_verdict
 from electrify.progress import duration
 from electrify.recipes.schema import Recipe
 from electrify.tokens.examples import notes
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine
-from electrify.training.journal import seconds_trained
+from electrify.training.extension import planned_ends
+from electrify.training.folder import RunFolder
+from electrify.training.journal import read_metrics, seconds_trained
 from electrify.training.loop import Done
 from electrify.training.signals import parse_duration
 from electrify.training.training import Training
@@ -53,6 +57,17 @@ def _precision(recipe: Recipe, engine: Engine) -> str:
     return f"{recipe.run.precision}{muon}{reason}"
 
 
+def verdict_text(run: Path) -> str:
+    """Return what a run has learned in plain words; empty if there is nothing to judge."""
+    folder = RunFolder(run)
+    recipe = folder.recipe
+    objective = objective_class(recipe.objective.kind)
+    sizes = sizes_of(recipe, folder.about["shards"]["identity"]["tokenizer"]["vocab_size"])
+    records = read_metrics(run, objective.former_names)
+    steps = planned_ends(recipe, folder.extensions)[-1]
+    return str(run_verdict(objective, sizes, records, steps) or "")
+
+
 def end(done: Done, out: Path, budget: str, spent: Spent) -> str:
     """Return how the time was spent, what was done, and what to run next."""
     lines = []
@@ -68,6 +83,7 @@ def end(done: Done, out: Path, budget: str, spent: Spent) -> str:
         asked = duration(parse_duration(budget, "--budget"))
         lines.append(f"time budget {asked}; trained for {duration(seconds_trained(out))}")
     lines.append(f"done: {done.step:,} steps in {out}")
+    lines += filter(None, [verdict_text(out)])
     lines.append(f"next: electrify export {out} --out MODEL")
     lines.append(f"to train longer: electrify pretrain --resume {out} --more 1h")
     return "\n".join(lines)

@@ -36,6 +36,8 @@ class Validation(NamedTuple):
     task: Task
     batches: int
     """Number of batches."""
+    baselines: Callable[[], dict[str, float]] = dict
+    """Returns what to compare the metrics with; it does not depend on the model."""
 
 
 class Cadence(NamedTuple):
