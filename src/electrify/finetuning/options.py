@@ -227,7 +227,7 @@ class Predict(AcceptsTextPaths):
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """The --out of `electrify finetune`, or any folder with a sequence or token classifier."""
     file: Annotated[str | Path, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT|FILE")]
-    """A sentence, or a file: .txt (one text per line), .csv, .tsv, .jsonl, CoNLL-style; also .gz."""
+    """A sentence, or a file: .txt (one text per line), .csv, .tsv, .jsonl, CoNLL-style, .gz."""
     out: Path | None = None
     """Output file (.csv, .tsv, .jsonl, .gz); by default standard output, in the format of FILE."""
     text: str = ""

@@ -136,7 +136,7 @@ NO_DETAILS = "An earlier version of electrify made this folder and kept no score
 
 
 def _confusion(result: dict[str, Any], key: str) -> Html:
-    """Return the confusion matrix, shaded by row, or the most frequent confusions if it is large."""
+    """Return the confusion matrix, shaded by row; if it is large, the most frequent confusions."""
     labels, counts = matrix_labels(result), result["by_label"]["confusion"]
     if len(labels) > MOST_LABELS:
         confusions = confusions_table(result)

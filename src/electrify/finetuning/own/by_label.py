@@ -124,7 +124,7 @@ def matrix_labels(result: dict[str, Any]) -> list[str]:
 
 
 def confusion_table(result: dict[str, Any]) -> Table:
-    """Return the confusion matrix for a terminal, or the most frequent confusions if it is large."""
+    """Return the confusion matrix for a terminal; if it is large, the most frequent confusions."""
     labels, counts = matrix_labels(result), result["by_label"]["confusion"]
     if len(labels) > MATRIX_LABELS:
         return confusions_table(result)
@@ -137,7 +137,7 @@ def confusion_table(result: dict[str, Any]) -> Table:
         [Cell(name), *(Cell(f"{counts.get(true, {}).get(guess, 0):,}") for guess in labels)]
         for name, true in zip(rows, labels, strict=True)
     ]
-    return Table(f"{matrix_title(result)}", ("true", *columns), cells, [])
+    return Table(matrix_title(result), ("true", *columns), cells, [])
 
 
 def matrix_title(result: dict[str, Any]) -> str:

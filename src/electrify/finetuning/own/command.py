@@ -34,7 +34,12 @@ from electrify.finetuning.options import Finetune
 from electrify.finetuning.own.data import Columns, require_labels
 from electrify.finetuning.own.problem import DETAILS, OwnProblem
 from electrify.finetuning.own.sentences import Sentences
-from electrify.finetuning.own.summary import finetune_summary, finetuned_card, next_commands
+from electrify.finetuning.own.summary import (
+    finetune_summary,
+    finetuned_card,
+    next_commands,
+    seed_lines,
+)
 from electrify.finetuning.own.tagging import has_entities, import_seqeval
 from electrify.finetuning.own.target import (
     Data,
@@ -51,8 +56,11 @@ from electrify.storage.build import Build, committed_file
 from electrify.storage.commit import read_json, sha256_of, write_json
 
 
-def finetune(settings: Finetune) -> dict[str, Any]:
-    """Train every unfinished seed and save the best model as a Hugging Face folder."""
+def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
+    """Train every unfinished seed and save the best model as a Hugging Face folder.
+
+    `brief` prints the scores of the seeds only.
+    """
     check_hyperparameters(settings.fit)
     check_minimum(settings, length=1, seeds=1)
     requested = Columns(settings.text, settings.pair, settings.label)
@@ -71,8 +79,10 @@ def finetune(settings: Finetune) -> dict[str, Any]:
                 build.withdraw()
                 raise
     result: dict[str, Any] = read_json(settings.out / "result.json")
-    print(finetune_summary(result))
-    print(f"\n{next_commands(settings.out, result)}\n")
+    if brief:
+        print(seed_lines(result))
+    else:
+        print(f"{finetune_summary(result)}\n\n{next_commands(settings.out, result)}\n")
     print(settings.out)
     return result
 
@@ -188,7 +198,7 @@ def selection_score(result: Result) -> float:
     return next(iter(result.scores["dev"].values()))
 
 
-def _seed_record(result: Result, losses: list[Any]) -> dict[str, Any]:
+def _seed_record(result: Result, losses: Sequence[Any] = ()) -> dict[str, Any]:
     """Return the entry of a seed in result.json, with its training losses by step."""
     if result.failed:
         return {"seed": result.seed, "failed": result.failed}
@@ -200,7 +210,7 @@ def _seed_record(result: Result, losses: list[Any]) -> dict[str, Any]:
         "steps": result.steps,
         "seconds": round(result.seconds, 1),
         "examples_per_second": round(result.examples_per_second, 1),
-        "losses": losses,
+        "losses": list(losses),
     }
 
 

@@ -18,8 +18,13 @@ def hints(result: dict[str, Any]) -> list[str]:
     return [hint for check in _CHECKS if (hint := check(result))]
 
 
+def _train(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts about the training file."""
+    return result.get("train") or {}
+
+
 def _longer_than_pretrained(result: dict[str, Any]) -> str:
-    known, longest = result.get("pretrained_length", 0), result["train"].get("longest", 0)
+    known, longest = result.get("pretrained_length", 0), _train(result).get("longest", 0)
     if not known or longest <= known:
         return ""
     return (
@@ -29,9 +34,9 @@ def _longer_than_pretrained(result: dict[str, Any]) -> str:
 
 
 def _truncated(result: dict[str, Any]) -> str:
-    train = result["train"]
-    total = train.get("words", train["rows"])
-    if train["cut"] < MANY_TRUNCATED * total:
+    train = _train(result)
+    total = train.get("words", train.get("rows", 0))
+    if not train.get("cut") or train["cut"] < MANY_TRUNCATED * total:
         return ""
     unit = "words" if "words" in train else "texts"
     limit = result.get("max_length", 0)
@@ -41,7 +46,7 @@ def _truncated(result: dict[str, Any]) -> str:
 
 
 def _unbalanced(result: dict[str, Any]) -> str:
-    counts = result["train"].get("labels")
+    counts = _train(result).get("labels")
     if not counts:
         return ""
     most, least = max(counts, key=counts.get), min(counts, key=counts.get)

@@ -1,11 +1,11 @@
 """`electrify predict DIR TEXT|FILE`: predict labels or scores for a sentence or the rows of a file.
 
 An argument that is neither a file nor looks like the name of one is a sentence; its prediction is
-printed with the probabilities of the likeliest classes. A table keeps its columns and gets `prediction` and, for classes, the probability of each
-(`probability_LABEL`; in JSON lines one object `probabilities`). Tagged sentences are written as
-JSON lines with their keys and `prediction`, as CSV with one word per row, or CoNLL-style: a
-CoNLL-style file keeps all its lines, with the tag after the columns of each word. A tagger reads
-plain text as one sentence per line.
+printed with the probabilities of the likeliest classes. A table keeps its columns and gets
+`prediction` and, for classes, the probability of each (`probability_LABEL`; in JSON lines one
+object `probabilities`). Tagged sentences are written as JSON lines with their keys and
+`prediction`, as CSV with one word per row, or CoNLL-style: a CoNLL-style file keeps all its lines,
+with the tag after the columns of each word. A tagger reads plain text as one sentence per line.
 """
 
 import gzip
@@ -58,7 +58,6 @@ from electrify.finetuning.own.target import (
 from electrify.progress import progress
 from electrify.storage.commit import TABLE, checked_json, committed, damaged
 from electrify.training.engine import Engine
-
 
 MOST_CLASSES = 5
 """How many classes are printed for a sentence."""
@@ -177,9 +176,7 @@ def _format_sentence(data: Data, answer: OwnAnswer) -> str:
     return "".join(lines) + f"and {others} less likely classes\n" * (others > 0)
 
 
-def _read(
-    settings: Predict, path: Path, target: Target, text: str
-) -> tuple[Data, DataTable, str]:
+def _read(settings: Predict, path: Path, target: Target, text: str) -> tuple[Data, DataTable, str]:
     """Return the rows of a file, its table, and a note if its form is not obvious from its name."""
     requested = Columns(settings.text, settings.pair, settings.label)
     if target.kind == "tags":

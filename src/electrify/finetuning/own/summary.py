@@ -19,6 +19,16 @@ MOST_LABELS_LISTED = 30
 
 def finetune_summary(result: dict[str, Any]) -> str:
     """Return the scores of every seed, the scores of each label, the confusions and the hints."""
+    lines = [seed_lines(result)]
+    if by_label := label_table(result):
+        lines += ["", _titled(by_label), "", _titled(confusion_table(result))]
+    if found := hints(result):
+        lines += ["", *(f"hint: {hint}" for hint in found)]
+    return "\n".join(lines)
+
+
+def seed_lines(result: dict[str, Any]) -> str:
+    """Return the scores of every seed and, of several, their mean and standard deviation."""
     lines = [
         f"seed {seed['seed']}: failed: {seed['failed']}"
         if "failed" in seed
@@ -33,10 +43,6 @@ def finetune_summary(result: dict[str, Any]) -> str:
             f"std:    {format_scores(result['std'])}",
             f"kept: seed {result['best_seed']}, the best of {len(result['seeds'])}",
         ]
-    if by_label := label_table(result):
-        lines += ["", _titled(by_label), "", _titled(confusion_table(result))]
-    if found := hints(result):
-        lines += ["", *(f"hint: {hint}" for hint in found)]
     return "\n".join(lines)
 
 
