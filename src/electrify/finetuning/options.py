@@ -51,7 +51,7 @@ class Tuning(AcceptsTextPaths):
     """Options that all commands for fine-tuning on GLUE share."""
 
     data: Path
-    """GLUE folder with CoLA, SST-2, …, or a copy of nyu-mll/glue from the Hub."""
+    """GLUE folder with CoLA, SST-2, …, or from `electrify data glue`, which downloads it."""
     out: Path
     """Folder for the results; rerun to add what is missing."""
     preset: PresetName = "paper"

@@ -90,7 +90,9 @@ def _check(tuned: Tuned) -> None:
         raise ValueError("seeds without scores")
     [bool(seed["degenerate"]) for seed in tuned.result["seeds"] if "scores" in seed]
     float(sum(tuned.scores))
-    _details(tuned, "check")
+    _tables(tuned.result, "check")
+    for seed in tuned.result["seeds"]:
+        float(sum(int(step) + float(loss) for step, loss in seed.get("losses", [])))
 
 
 def tuned_section(models: Sequence[Tuned]) -> Section:
@@ -121,18 +123,23 @@ def tuned_section(models: Sequence[Tuned]) -> Section:
 
 def _details(tuned: Tuned, key: str) -> Section:
     """Return the hints, the scores of each label, the confusions and the loss of one model."""
-    result, parts = tuned.result, []
+    parts = _tables(tuned.result, key)
+    if any(seed.get("losses") for seed in tuned.result["seeds"]):
+        parts.append(_losses(tuned.result["seeds"], key))
+    return Section(name(tuned.name), parts or [paragraph(text(NO_DETAILS), "soft")], key)
+
+
+NO_DETAILS = "An earlier version of electrify made this folder and kept no scores of each label."
+
+
+def _tables(result: dict[str, Any], key: str) -> list[Html]:
+    parts = []
     if found := hints(result):
         listed = joined(f"<li>{text(hint)}</li>" for hint in found)
         parts.append(Html(f'<ul class="hints">\n{listed}\n</ul>'))
     if by_label := label_table(result):
         parts += [as_html(by_label, by_label.title, f"{key}-labels"), _confusion(result, key)]
-    if any(seed.get("losses") for seed in result["seeds"]):
-        parts.append(_losses(result["seeds"], key))
-    return Section(name(tuned.name), parts or [paragraph(text(NO_DETAILS), "soft")], key)
-
-
-NO_DETAILS = "An earlier version of electrify made this folder and kept no scores of each label."
+    return parts
 
 
 def _confusion(result: dict[str, Any], key: str) -> Html:

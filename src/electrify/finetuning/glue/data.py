@@ -46,7 +46,10 @@ def read_split(folder: Path, task: GlueTask, split: Split) -> GlueExamples:
         contents = [path.read_bytes() for path in files]
     except OSError as error:
         got = f"{files[0]}: {error.strerror}"
-        fix = "point --data to the complete GLUE folder, or leave the task out of --tasks"
+        fix = (
+            "leave the task out of --tasks, or point --data to a complete GLUE folder; "
+            "electrify data glue downloads it"
+        )
         raise UserError(f"cannot read a file of {task.title}", got=got, fix=fix) from error
     if files[0].suffix == ".parquet":
         return _examples(files[0], _hub_rows(contents, task), labelled)

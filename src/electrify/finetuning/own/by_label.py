@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from electrify.finetuning.own.data import require_labels
-from electrify.finetuning.own.sentences import Sentences, require_tags
+from electrify.finetuning.own.sentences import OUTSIDE, Sentences, require_tags
 from electrify.finetuning.own.tagging import entity_spans, entity_type, has_entities
 from electrify.finetuning.own.target import Data, OwnAnswer, Target
 from electrify.finetuning.table import Cell, Table, percent
@@ -39,7 +39,7 @@ def by_label(target: Target, data: Data, predictions: Sequence[OwnAnswer]) -> di
         return _of_labels("tag", "words", target.labels, words, found)
     spans, guessed = entity_spans(gold), entity_spans(predicted)
     counts = [Counter(kind for kind, *_ in some) for some in (spans, guessed, spans & guessed)]
-    types = sorted({entity_type(tag) for tag in target.labels} - {entity_type("")})
+    types = sorted({entity_type(tag) for tag in target.labels} - {OUTSIDE})
     return {
         "unit": "entity type",
         "counted": "entities",

@@ -41,7 +41,7 @@ def _truncated(result: dict[str, Any]) -> str:
     unit = "words" if "words" in train else "texts"
     limit = result.get("max_length", 0)
     fix = "use a larger --length" if result["length"] < limit else "split long texts"
-    share = f"{train['cut'] / total:.0%} of the training {unit}"
+    share = f"{train['cut'] / max(1, total):.0%} of the training {unit}"
     return f"{share} do not fit into {result['length']} tokens: {fix}"
 
 
