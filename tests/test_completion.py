@@ -32,6 +32,7 @@ def completions(script: str, *typed: str) -> list[str]:
         (["corpus", "wiki"], ["wikipedia"]),
         (["corpus", "wikipedia", "--ou"], ["--out"]),
         (["glue", "sub"], ["submit"]),
+        (["data", "g"], ["glue"]),
         (["glue", "submit", "--da"], ["--data"]),
         (["squad", "--no-such"], []),
     ],
