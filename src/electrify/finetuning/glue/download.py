@@ -74,7 +74,7 @@ def _listed(revision: str) -> tuple[str, list[HubFile]]:
         GLUE_ON_HUB, revision=revision, timeout=TIMEOUT, files_metadata=True
     )
     files = [
-        HubFile(file.rfilename, int(file.size), file.lfs.sha256)
+        HubFile(file.rfilename, file.lfs.size, file.lfs.sha256)
         for file in info.siblings or []
         if file.lfs and file.rfilename.endswith(".parquet")
     ]

@@ -87,10 +87,10 @@ def _only_prediction(result: dict[str, Any]) -> str:
 
 
 def _no_better_than_constant(result: dict[str, Any]) -> str:
-    best = next((s for s in result["seeds"] if s["seed"] == result.get("best_seed")), {})
-    scores, baseline = best.get("scores", {}), result.get("baseline")
+    baseline = result.get("baseline")
     if not baseline or _only_prediction(result):
         return ""
+    (scores,) = (s["scores"] for s in result["seeds"] if s["seed"] == result["best_seed"])
     metric, value, constant = baseline["metric"], baseline["value"], baseline["answer"]
     better = scores[metric] > value if metric == "accuracy" else scores[metric] < value
     if better:
