@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow as pa
@@ -59,6 +60,8 @@ class FakeHub:
                     body = {"id": "nyu-mll/glue", "sha": COMMIT, "siblings": [*hub.siblings()]}
                     return self.answer(json.dumps(body).encode(), "application/json")
                 name = path.partition(f"/resolve/{COMMIT}/")[2]
+                if name not in hub.content:
+                    return self.send_error(404)
                 if self.command == "GET":
                     hub.fetched.append(name)
                 return self.answer(hub.content[name], "application/octet-stream")
@@ -91,10 +94,11 @@ def served(monkeypatch):
 
 
 def endpoint(monkeypatch, port):
-    from huggingface_hub import constants
+    import huggingface_hub
 
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    there = partial(huggingface_hub.HfApi, endpoint=f"http://127.0.0.1:{port}")
+    monkeypatch.setattr(huggingface_hub, "HfApi", there)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
 
 
 def test_glue_is_downloaded_checked_and_read(tmp_path, monkeypatch, capsys):
