@@ -394,7 +394,7 @@ def test_footnotes_of_published_rows_and_other_tasks_are_printed_on_request(
     glue(asked)
     out = capsys.readouterr().out
     assert source not in out
-    assert "STS-B" not in out
+    assert out.count("STS-B") == 1  # among the tasks that an average would need
     assert "the official file has 67,349; not comparable" in out
     assert f"model: {encoder_folder}" in out
     assert "add --footnotes" in out

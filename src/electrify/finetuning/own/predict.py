@@ -170,10 +170,11 @@ def _format_sentence(data: Data, answer: OwnAnswer) -> str:
     if not answer.probabilities:
         return f"{answer.prediction:.6g}\n"
     likeliest = sorted(answer.probabilities.items(), key=lambda pair: -pair[1])
-    width = max(len(label) for label, _ in likeliest[:MOST_CLASSES])
-    lines = [f"{label:<{width}}  {p:.3f}\n" for label, p in likeliest[:MOST_CLASSES]]
-    others = len(likeliest) - len(lines)
-    return "".join(lines) + f"and {others} less likely classes\n" * (others > 0)
+    others = len(likeliest) - MOST_CLASSES
+    shown = likeliest[:MOST_CLASSES] if others > 1 else likeliest
+    width = max(len(label) for label, _ in shown)
+    lines = [f"{label:<{width}}  {probability:.3f}\n" for label, probability in shown]
+    return "".join(lines) + f"and {others} less likely classes\n" * (others > 1)
 
 
 def _read(settings: Predict, path: Path, target: Target, text: str) -> tuple[Data, DataTable, str]:
@@ -205,6 +206,8 @@ def _read(settings: Predict, path: Path, target: Target, text: str) -> tuple[Dat
 
 def _describe_header(table: DataTable, columns: Columns, expected: Sequence[str]) -> str:
     """Return a note on whether the first line is a header, unless its names make it obvious."""
+    if table.numbered and suffix_of(table.path) == ".txt" and len(table.header) == 1:
+        return f"{table.path}: plain text, one text per line"
     if table.numbered:
         return f"{table.path}: no header line; columns are numbered"
     obvious = columns.text in expected or has_common_name(table.header)
