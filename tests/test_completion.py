@@ -33,6 +33,7 @@ def completions(script: str, *typed: str) -> list[str]:
         (["corpus", "wiki"], ["wikipedia"]),
         (["corpus", "wikipedia", "--ou"], ["--out"]),
         (["glue", "sub"], ["submit"]),
+        (["data", "g"], ["glue"]),
         (["glue", "submit", "--da"], ["--data"]),
         (["squad", "--no-such"], []),
     ],

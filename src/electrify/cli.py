@@ -98,6 +98,12 @@ COMMANDS = {
         json=True,
         settings="electrify.finetuning.options:Glue",
     ),
+    "data glue": Command(
+        "download GLUE from the Hugging Face Hub",
+        "electrify.finetuning.glue.download:download_glue",
+        "electrify data glue --out GLUE",
+        settings="electrify.finetuning.options:GlueData",
+    ),
     "glue submit": Command(
         "write test-set predictions of the best runs: a zip for the GLUE server, or .tsv files",
         "electrify.finetuning.glue.submit:glue_submit",
@@ -144,9 +150,9 @@ COMMANDS = {
         settings="electrify.finetuning.options:Finetune",
     ),
     "predict": Command(
-        "predict labels or scores for the rows of a file",
+        "predict labels or scores for a sentence or the rows of a file",
         "electrify.finetuning.own.predict:predict",
-        "electrify predict tuned new.tsv --out predictions.tsv",
+        'electrify predict tuned "Who wrote Emma?"',
         settings="electrify.finetuning.options:Predict",
     ),
     "show": Command(

@@ -47,7 +47,10 @@ def completion(settings: Completion) -> None:
 
 def words_after() -> Iterator[tuple[str, list[str]]]:
     """Yield the words that may follow a command, or a command and its first argument."""
-    yield "", [name for name in COMMANDS if " " not in name]
+    first = list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+    yield "", first
+    for group in (name for name in first if name not in COMMANDS):
+        yield group, [n.removeprefix(f"{group} ") for n in COMMANDS if n.startswith(f"{group} ")]
     for name in COMMANDS:
         if name in WITH_RECIPE:
             yield name, [*schema.names(), *options(name, "tiny")]
@@ -100,10 +103,13 @@ def bash(words: Mapping[str, list[str]], zsh: bool = False) -> str:
 
 def fish(words: Mapping[str, list[str]]) -> str:
     """Return the script for fish."""
-    summaries = {name: COMMANDS[name].summary.replace("'", r"\'") for name in words[""]}
+    summaries = {
+        name.split()[0]: command.summary.replace("'", r"\'")
+        for name, command in reversed(COMMANDS.items())  # a command, not its subcommands
+    }
     lines = [
         f"complete -c electrify -n __fish_use_subcommand -f -a {name} -d '{summary}'"
-        for name, summary in summaries.items()
+        for name, summary in ((name, summaries[name]) for name in words[""])
     ]
     for command, following in words.items():
         if command:

@@ -57,7 +57,45 @@ def test_every_kind_is_inferred_and_learned(kind, tuned, capsys):
     finetune(tuned(kind))  # finished: prints the result without training
     output = capsys.readouterr().out
     assert DESCRIPTIONS[kind] in output
-    assert output.endswith(f"{command.finetune_summary(result)}\n{out}\n")
+    summary = f"{command.finetune_summary(result)}\n\n{command.next_commands(out, result)}"
+    assert output.endswith(f"{summary}\n\n{out}\n")
+    assert f"electrify predict {out} " in output
+    if kind == "score":
+        assert not result["by_label"]
+        assert "By " not in output
+    else:
+        unit = {"tags": "entity type"}.get(kind, "class")
+        assert f"By {unit}, on the development file" in output
+        assert "Confusion matrix" in output
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_the_model_card_names_data_scores_and_settings(kind, tuned):
+    options = tuned(kind)
+    card = (options.out / "README.md").read_text()
+    result, manifest = (read_json(options.out / f"{n}.json") for n in ("result", "manifest"))
+    assert "README.md" in [entry["name"] for entry in manifest["files"]]
+    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: ")
+    for wanted in (
+        *(manifest["identity"][name] for name in ("train", "dev", "model")),
+        *(f"{score:.4f}" for score in result["seeds"][0]["scores"].values()),
+        options.train.name,
+        "lr = 0.001",
+        "seed = 0",
+        "from transformers import pipeline",
+        "electrify predict FOLDER",
+    ):
+        assert wanted in card
+    assert ("text_pair" in card) == (kind == "pairs")
+    assert str(options.out.parent) not in card  # the locations of files are not published
+
+
+def test_the_learning_curve_is_kept(tuned):
+    (seed,) = read_json(tuned("classes").out / "result.json")["seeds"]
+    steps, losses = zip(*seed["losses"], strict=True)
+    assert steps[-1] == seed["steps"]
+    assert list(steps) == sorted(set(steps))
+    assert losses[-1] < losses[0]
 
 
 def test_tab_separated_texts_and_labels_without_header(encoder_folder, tmp_path, capsys):
@@ -189,8 +227,9 @@ def test_a_stopped_run_goes_on_to_the_same_weights(kind, encoder_folder, tmp_pat
     assert kept["scores"] == first["scores"]["dev"]
     assert kept["seconds"] == round(first["seconds"], 1)
     assert (kept["seed"], kept["steps"]) == (first["seed"], first["steps"])
-    scores = [[seed["scores"] for seed in result["seeds"]] for result in (resumed, reference)]
-    assert scores[0] == scores[1]
+    for field in ("scores", "losses"):
+        found = [[seed[field] for seed in result["seeds"]] for result in (resumed, reference)]
+        assert found[0] == found[1]
     weights = [load_file(run.out / "model.safetensors") for run in (options, unbroken)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
 

@@ -385,6 +385,54 @@ def test_test_predictions_of_single_tasks_can_be_written_to_a_folder(
     assert "has no test files" in capsys.readouterr().err
 
 
+def test_footnotes_of_published_rows_and_other_tasks_are_printed_on_request(
+    done, encoder_folder, glue_folder, capsys
+):
+    """The files have everything; notes on your own runs are always printed."""
+    source = "google-research/electra, README"
+    asked = settings(encoder_folder, glue_folder, done)
+    glue(asked)
+    out = capsys.readouterr().out
+    assert source not in out
+    assert out.count("STS-B") == 1  # among the tasks that an average would need
+    assert "the official file has 67,349; not comparable" in out
+    assert f"model: {encoder_folder}" in out
+    assert "add --footnotes" in out
+    assert f"electrify glue submit {done} --data {glue_folder}" in out
+    assert source in (done / "glue.md").read_text()
+    assert "STS-B" in (done / "glue.md").read_text()
+    glue(replace(asked, footnotes=True))
+    out = capsys.readouterr().out
+    assert source in out
+    assert "add --footnotes" not in out
+
+
+def test_some_tasks_are_submitted_as_single_files(done, glue_folder, tmp_path, monkeypatch, capsys):
+    wanted = {name: want._replace(rows=20) for name, want in submit.SUBMISSION_FILES.items()}
+    for module in (submit, glue_submit_module):
+        monkeypatch.setattr(module, "SUBMISSION_FILES", wanted)
+    asked = GlueSubmit(done, glue_folder, tmp_path / "test", tasks="sst2,stsb")
+    glue_submit(asked)
+    assert sorted(path.name for path in (tmp_path / "test").iterdir()) == ["SST-2.tsv", "STS-B.tsv"]
+    with pytest.raises(UserError, match="no results of CoLA"):
+        glue_submit(replace(asked, tasks="sst2,cola"))
+
+
+def test_a_missing_folder_names_the_download(encoder_folder, tmp_path):
+    with pytest.raises(UserError, match="does not exist") as error:
+        glue(settings(encoder_folder, tmp_path / "GLUE", tmp_path / "out"))
+    assert f"electrify data glue --out {tmp_path / 'GLUE'}" in error.value.fix
+
+
+def test_search_lists_only_options_that_it_takes(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["glue", "search", "--help"])
+    out = capsys.readouterr().out
+    assert "--trials" in out
+    for option in ("--lr", "--epochs", "--batch-size", "--layer-decay"):
+        assert option not in out
+
+
 def test_a_comparison_pairs_the_seeds(done, electrify):
     out = electrify("glue", "compare", done, done).stdout
     assert "SST-2" in out

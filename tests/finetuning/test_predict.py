@@ -10,6 +10,7 @@ import torch
 from tests.finetuning.conftest import rows
 from tests.finetuning.own_files import WRITERS, tagged, tuner
 
+from electrify.cli import main
 from electrify.errors import UserError
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own.predict import predict
@@ -248,6 +249,45 @@ def test_any_transformers_classifier_works(encoder_folder, tmp_path, capsys):
         assert row["probabilities"] == pytest.approx(dict(zip("abc", probs, strict=True)), abs=1e-6)
 
 
+def test_a_sentence_is_predicted_readably(tuned, tmp_path, capsys):
+    capsys.readouterr()
+    for sentence, label in (("kata lodi mita", "good"), ("peta lodi mita", "bad")):
+        assert main(["predict", str(tuned("classes").out), sentence, "--device", "cpu"]) == 0
+        first, second = capsys.readouterr().out.splitlines()
+        assert first.split()[0] == label
+        assert float(first.split()[1]) + float(second.split()[1]) == pytest.approx(1, abs=2e-3)
+    predict(Predict(tuned("score").out, "kata lodi mita", device="cpu"))
+    assert float(capsys.readouterr().out) == pytest.approx(1500, abs=150)
+    predict(Predict(tuned("tags").out, "mira kata, lodi", device="cpu"))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [word for word, _ in lines] == ["mira", "kata", ",", "lodi"]
+    assert lines[1] == ["kata", "B-LOC"]
+    out = tmp_path / "one.jsonl"
+    predict(Predict(tuned("classes").out, "kata lodi mita", out, device="cpu"))
+    row = json.loads(out.read_text())
+    assert (row["text"], row["prediction"]) == ("kata lodi mita", "good")
+
+
+def test_pairs_are_predicted_from_arguments_and_from_two_columns(tuned, tmp_path, capsys):
+    done, new = tuned("pairs").out, tmp_path / "new.tsv"
+    capsys.readouterr()
+    predict(Predict(done, "kata mira", pair="lodi", device="cpu"))
+    assert capsys.readouterr().out.splitlines()[0].startswith("1  ")
+    new.write_text("kata mira\tlodi\nlodi mira\tlodi\n")
+    predict(Predict(done, new, device="cpu"))
+    assert [x.split("\t")[2] for x in capsys.readouterr().out.splitlines()[1:]] == ["1", "0"]
+    new = tmp_path / "new.txt"
+    new.write_text("kata mira\nlodi mira\n")
+    for model, file, changes, fix in (
+        (done, "kata mira", {}, '--pair "…"'),
+        (done, new, {}, "--text A --pair B"),
+        (tuned("classes").out, "kata", {"pair": "lodi"}, 'predict'),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match="fine-tuned on") as error:
+            predict(Predict(model, file, **changes))
+        assert fix in error.value.fix
+
+
 def test_bad_requests_are_refused(encoder_folder, tuned, tmp_path):
     new = tmp_path / "new.csv"
     new.write_text("text\nkata\n")
@@ -261,6 +301,10 @@ def test_bad_requests_are_refused(encoder_folder, tuned, tmp_path):
         (done, new, {"text": "other"}, "line 1: no column 'other'"),
         (done, new, {"batch_size": 0}, "--batch-size is too small"),
         (done, new, {"length": -1}, "--length is too small"),
+        (done, "missing.csv", {}, "cannot be opened"),
+        (done, "folder/missing", {}, "has an unknown format"),
+        (done, " ", {}, "no text"),
+        (done, "a film", {"label": "y"}, "a sentence has no columns"),
         (tuned("tags").out, tmp_path / "b.jsonl", {}, "line 1: no key 'tokens'"),
     ):
         (tmp_path / "b.jsonl").write_text('{"text": "a"}')

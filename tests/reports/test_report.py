@@ -19,6 +19,7 @@ from electrify.errors import DamagedError, UserError
 from electrify.finetuning.glue.results import read_results
 from electrify.finetuning.glue.tables import glue_summary
 from electrify.finetuning.glue.tasks import TASKS
+from electrify.finetuning.own.by_label import _of_labels
 from electrify.finetuning.results import Result, write_result
 from electrify.recipes import schema
 from electrify.reports import plots
@@ -461,6 +462,30 @@ def test_models_fine_tuned_on_your_data_are_compared(tmp_path):
     assert "±" not in page.text  # one seed has no spread
     page, _ = made(tmp_path, *folders, make_tuned(tmp_path / "other", 0.6, 1, train="3" * 64))
     assert "Not all were trained and evaluated on the same files" in page.text
+
+
+def test_a_fine_tuned_model_in_detail(tmp_path):
+    """Folders that lack the scores of each label are still reported, as above."""
+    folder = make_tuned(tmp_path / "tuned", 0.6, 2)
+    result = json.loads((folder / "result.json").read_text())
+    for seed in result["seeds"]:
+        seed["losses"] = [[5, 1.5], [10, 0.25]]
+    for count in (3, 50):
+        labels = [f"<class {number}>" for number in range(count)]
+        gold = [label for number, label in enumerate(labels) for _ in range(number + 2)]
+        guesses = [labels[1], *gold[1:]]
+        result["by_label"] = _of_labels("class", "rows", labels, gold, guesses)
+        write_json(folder / "result.json", result)
+        page, _ = made(tmp_path, folder)
+        assert "By class, on the development file" in page.text
+        assert ("Confusion matrix" in page.text) == (count == 3)
+        assert ("10 most frequent of 50" in page.text) == (count == 50)
+        assert ("Most frequent confusions (1 of 1 pairs)" in page.text) == (count == 50)
+        assert any("seed 1: 1.500 at step 5" in a.get("aria-label", "") for a in page.of("svg"))
+    result["train"]["labels"] = {"a": 1000, "b": 10}
+    write_json(folder / "result.json", result)
+    page, _ = made(tmp_path, folder)
+    assert "the classes are unbalanced" in page.text
 
 
 def test_a_run_with_its_fine_tuned_models(tmp_path):

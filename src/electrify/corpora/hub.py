@@ -64,7 +64,7 @@ def _parquet(source: ParquetSource) -> Iterator[Callable[..., Any]]:
         with _opened(source) as file:
             # a small buffer instead of the complete row group, which may have gigabytes
             yield partial(pq.ParquetFile, file, pre_buffer=False, buffer_size=archive.BLOCK_BYTES)
-    except _reading_errors() as error:  # pyarrow's ArrowInvalid is a ValueError
+    except hub_errors() as error:  # pyarrow's ArrowInvalid is a ValueError
         raise UserError(
             f"{source.name} cannot be read as Parquet",
             got=_first_line(error),
@@ -88,7 +88,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
-def _reading_errors() -> tuple[type[BaseException], ...]:
+def hub_errors() -> tuple[type[BaseException], ...]:
     """Return the errors that reading raises, locally or over the network."""
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -243,8 +243,8 @@ class Hub(Parquet):
         try:
             files, root, commit = _local(source) if local else _remote(name, self.revision)
             found = choose_files(files, name, self.subset, self.split)
-        except _reading_errors() as error:
-            raise _unreachable(name, self.revision, error) from error
+        except hub_errors() as error:
+            raise unreachable(name, self.revision, error) from error
         chosen = (
             ParquetSource(Path(root) / path, f"{name}/{path}", size, remote=not local)
             for path, size in found
@@ -285,7 +285,8 @@ def list_parquet(filesystem: Any, root: str) -> list[tuple[str, int]]:
     )
 
 
-def _unreachable(name: str, revision: str | None, error: BaseException) -> UserError:
+def unreachable(name: str, revision: str | None, error: BaseException) -> UserError:
+    """Return the error for a dataset that the Hub does not deliver."""
     kind = type(error).__name__
     if "NotFound" in kind or isinstance(error, ValueError):
         fix = "check the name (owner/name), --revision, and that you have access"

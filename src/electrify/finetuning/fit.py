@@ -49,6 +49,8 @@ class FitResult(NamedTuple):
     loss: float
     """The last reported loss; whether it is a mean or a sum depends on the model."""
     examples_per_second: float
+    losses: Sequence[tuple[int, float]] = ()
+    """The steps at which the loss was reported, and the mean loss up to each since the last."""
 
 
 Collate = Callable[[NDArray[np.int64]], Any]
@@ -85,7 +87,8 @@ def fit(
     shuffled = Shuffled(lengths, settings.batch_size, seed)
     steps = max(1, int(shuffled.per_epoch * settings.epochs))
     scale = layer_scale(model, settings.layer_decay, settings.layers)
-    observer = ProgressObserver(steps, on_progress)
+    checkpoints = None if folder is None else folder / CHECKPOINTS
+    observer = ProgressObserver(steps, on_progress, checkpoints)
     optimizer = Optimizer(
         kind=settings.optimizer,
         lr=settings.lr,
@@ -106,7 +109,6 @@ def fit(
         clip=settings.clip,
         seed=seed,
     )
-    checkpoints = None if folder is None else folder / CHECKPOINTS
     run = Training(
         stepper,
         cadence=Cadence(
@@ -127,13 +129,14 @@ def fit(
     with watching(run.stop):
         found = newest_checkpoint(engine, run.writer, observer)
         start = found.step if found else 0
+        observer.on_rewind(start)
         resume(run, found)
         done = train(run, start)
     if done.why:
         raise KeyboardInterrupt
     seconds = time.monotonic() - began
     seen = (steps - start) * len(shuffled.lengths) / shuffled.per_epoch
-    fitted = FitResult(steps, seconds, observer.last, seen / seconds)
+    fitted = FitResult(steps, seconds, observer.last, seen / seconds, [*observer.losses.items()])
     if checkpoints:
         path = checkpoints / "fitted.json"
         if start == steps and path.is_file():  # the process was killed after the last step
@@ -144,15 +147,31 @@ def fit(
 
 
 class ProgressObserver(StderrWarnings):
-    """Passes the step and the loss of a fine-tuning run to a callback."""
+    """Passes the step and the loss of a fine-tuning run to a callback, and collects the losses."""
 
-    def __init__(self, steps: int, on_progress: OnProgress) -> None:
+    def __init__(
+        self, steps: int, on_progress: OnProgress, checkpoints: Path | None = None
+    ) -> None:
         self.steps, self.on_progress, self.last = steps, on_progress, float("nan")
+        self.losses: dict[int, float] = {}
+        self.file = checkpoints and checkpoints / "losses.json"
+        if self.file and self.file.is_file():
+            self.losses = dict(read_json(self.file))
 
     def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
         """Report the mean loss since the previous call."""
-        self.last = metrics["loss"]
+        self.last = self.losses[step] = metrics["loss"]
         self.on_progress(step, self.steps, self.last)
+
+    def on_save(self) -> None:
+        """Save the losses beside the checkpoint, so that a resumed run has the complete curve."""
+        if self.file:
+            self.file.parent.mkdir(exist_ok=True)
+            write_json(self.file, [*self.losses.items()])
+
+    def on_rewind(self, step: int) -> None:
+        """Discard the losses after the step of the checkpoint."""
+        self.losses = {logged: loss for logged, loss in self.losses.items() if logged <= step}
 
 
 def remove_checkpoints(folder: Path) -> None:

@@ -51,7 +51,7 @@ class Tuning(AcceptsTextPaths):
     """Options that all commands for fine-tuning on GLUE share."""
 
     data: Path
-    """GLUE folder with CoLA, SST-2, …, or a copy of nyu-mll/glue from the Hub."""
+    """GLUE folder with CoLA, SST-2, …, or from `electrify data glue`, which downloads it."""
     out: Path
     """Folder for the results; rerun to add what is missing."""
     preset: PresetName = "paper"
@@ -92,6 +92,20 @@ class Glue(Tuning):
     """Comma-separated: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; all excludes wnli."""
     seeds: int = 0
     """Seeds per task; 0 uses the preset's number."""
+    footnotes: bool = False
+    """Print the sources and caveats of the published rows, which glue.md always has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueData(AcceptsTextPaths):
+    """Download GLUE from the Hugging Face Hub (nyu-mll/glue), to use as --data."""
+
+    out: Path
+    """Folder for the files; rerun to resume, or to add tasks."""
+    tasks: str = "all"
+    """Comma-separated: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli; all excludes wnli."""
+    revision: str = "main"
+    """Branch, tag or commit of the dataset."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +117,16 @@ class GlueSubmit(AcceptsTextPaths):
     data: Path
     """GLUE folder, including the test files."""
     out: Path = Path("submission.zip")
-    """A .zip with all tasks for the GLUE server, or a folder for .tsv files of finished tasks."""
+    """A .zip with all tasks for the GLUE server, or a folder for .tsv files of any tasks."""
+    tasks: str = ""
+    """Comma-separated tasks to predict, with a folder as --out; by default all finished tasks."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to predict on; auto uses CUDA if available, otherwise the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Tuning):
-    """Search for the best learning rate, layer decay, epochs and batch size; omit those options."""
+    """Search for the best learning rate, layer decay, epochs and batch size of a task."""
 
     model: ModelArgument
     """Encoder that transformers can load: a folder or a name on the Hub."""
@@ -118,6 +134,11 @@ class Search(Tuning):
     """GLUE task to tune."""
     trials: int = 20
     """Total number of trials, including those of earlier runs of this command."""
+    # These are searched, so they are not options of the command.
+    lr: tyro.conf.Suppress[float | None] = None
+    epochs: tyro.conf.Suppress[float | None] = None
+    batch_size: tyro.conf.Suppress[int | None] = None
+    layer_decay: tyro.conf.Suppress[float | None] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,18 +222,18 @@ class Finetune(AcceptsTextPaths):
 
 @dataclass(frozen=True)
 class Predict(AcceptsTextPaths):
-    """Predict classes, scores or tags for the rows of a file; evaluate them if it has labels."""
+    """Predict classes, scores or tags for a sentence or a file; evaluate if the file has labels."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """The --out of `electrify finetune`, or any folder with a sequence or token classifier."""
-    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """File of texts: .csv, .tsv, .jsonl or CoNLL-style; may be compressed (.gz, …)."""
+    file: Annotated[str | Path, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT|FILE")]
+    """A sentence, or a file: .txt (one text per line), .csv, .tsv, .jsonl, CoNLL-style, .gz."""
     out: Path | None = None
     """Output file (.csv, .tsv, .jsonl, .gz); by default standard output, in the format of FILE."""
     text: str = ""
     """Text column, if its name is unusual; a column number in CoNLL-style files."""
     pair: str = ""
-    """Column of a second text."""
+    """Column of a second text; with a sentence, the second text itself."""
     label: str = ""
     """Column of the labels to evaluate against."""
     length: int = 0

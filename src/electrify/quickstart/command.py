@@ -154,7 +154,8 @@ def _compare(
                 length=tiny.run.length,
                 seeds=comparison.seeds,
                 fit=Fit(epochs=comparison.epochs, **LABELLED),  # type: ignore[arg-type]
-            )
+            ),
+            brief=True,
         )
 
     def measure_cost() -> Cost:

@@ -6,20 +6,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from electrify.finetuning.own.by_label import (
+    MOST_LABELS,
+    confusions_table,
+    label_table,
+    matrix_labels,
+    matrix_title,
+    shortened,
+)
+from electrify.finetuning.own.hints import hints
 from electrify.finetuning.stats import bounds
 from electrify.reports import plots
-from electrify.reports.glue_section import interval_legend
+from electrify.reports.glue_section import as_html, interval_legend
 from electrify.reports.page import (
     Html,
+    Key,
     Section,
     figure,
+    joined,
     name,
     paragraph,
     series_keys,
     table,
     text,
 )
-from electrify.reports.plots import Dots, in_percent
+from electrify.reports.plots import Dots, Line, in_percent
 from electrify.reports.provenance import Source, read_source, sources_table
 from electrify.storage.commit import TABLE, TEXT, checked_json, damaged, read_json
 
@@ -79,6 +90,9 @@ def _check(tuned: Tuned) -> None:
         raise ValueError("seeds without scores")
     [bool(seed["degenerate"]) for seed in tuned.result["seeds"] if "scores" in seed]
     float(sum(tuned.scores))
+    _tables(tuned.result, "check")
+    for seed in tuned.result["seeds"]:
+        float(sum(int(step) + float(loss) for step, loss in seed.get("losses", [])))
 
 
 def tuned_section(models: Sequence[Tuned]) -> Section:
@@ -99,11 +113,69 @@ def tuned_section(models: Sequence[Tuned]) -> Section:
     caption = "Scores on the development file" + (
         ": mean over seeds ± standard deviation" if several else ""
     )
-    parts = [_dots(models), table(caption, columns, rows, left=(0, 1))]
+    parts: list[Html | Section] = [_dots(models), table(caption, columns, rows, left=(0, 1))]
     if len({tuned.data for tuned in models}) > 1:
         parts.append(paragraph(text("Not all were trained and evaluated on the same files.")))
+    parts += [_details(tuned, f"tuned-{number}") for number, tuned in enumerate(models, 1)]
     parts.append(sources_table([source for tuned in models for source in tuned.sources]))
     return Section(text("Fine-tuned on your data"), parts, "tuned")
+
+
+def _details(tuned: Tuned, key: str) -> Section:
+    """Return the hints, the scores of each label, the confusions and the loss of one model."""
+    parts = _tables(tuned.result, key)
+    if any(seed.get("losses") for seed in tuned.result["seeds"]):
+        parts.append(_losses(tuned.result["seeds"], key))
+    return Section(name(tuned.name), parts or [paragraph(text(NO_DETAILS), "soft")], key)
+
+
+NO_DETAILS = "An earlier version of electrify made this folder and kept no scores of each label."
+
+
+def _tables(result: dict[str, Any], key: str) -> list[Html]:
+    parts = []
+    if found := hints(result):
+        listed = joined(f"<li>{text(hint)}</li>" for hint in found)
+        parts.append(Html(f'<ul class="hints">\n{listed}\n</ul>'))
+    if by_label := label_table(result):
+        parts += [as_html(by_label, by_label.title, f"{key}-labels"), _confusion(result, key)]
+    return parts
+
+
+def _confusion(result: dict[str, Any], key: str) -> Html:
+    """Return the confusion matrix, shaded by row; if it is large, the most frequent confusions."""
+    labels, counts = matrix_labels(result), result["by_label"]["confusion"]
+    if len(labels) > MOST_LABELS:
+        confusions = confusions_table(result)
+        return as_html(confusions, confusions.title, f"{key}-confusions")
+    rows = []
+    for true in labels:
+        row = counts.get(true, {})
+        total = sum(row.values()) or 1
+        shades = [
+            Html(
+                f'<span class="share" style="--share: {row.get(guess, 0) / total:.0%}">'
+                f"{row.get(guess, 0):,}</span>"
+            )
+            for guess in labels
+        ]
+        rows.append([name(shortened(true)), *shades])
+    columns = [text("true"), *(name(shortened(label)) for label in labels)]
+    return table(matrix_title(result), columns, rows)
+
+
+def _losses(seeds: Sequence[dict[str, Any]], key: str) -> Html:
+    """Return the learning curves: the training loss of every seed by step."""
+    lines, keys, sentences = [], [], []
+    for series, seed in enumerate(seed for seed in seeds if seed.get("losses")):
+        steps, losses = zip(*seed["losses"], strict=True)
+        lines.append(Line(steps, losses, series))
+        keys.append(Key(text(f"seed {seed['seed']}"), series % plots.SERIES))
+        ends = f"{losses[0]:.3f} at step {steps[0]:,}, {losses[-1]:.3f} at step {steps[-1]:,}"
+        sentences.append(f"seed {seed['seed']}: {ends}.")
+    svg = plots.curves(f"{key}-losses", lines)
+    description = f"Training loss by step. {' '.join(sentences)}"
+    return figure(text("Training loss"), svg, description, keys * (len(keys) > 1), "wide")
 
 
 def _score(tuned: Tuned, metric: str) -> Html:

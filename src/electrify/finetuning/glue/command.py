@@ -4,6 +4,7 @@ Every job (a task and a seed) has a folder such as DIR/jobs/cola-0 and is commit
 Rerunning the command runs only the jobs that are missing, so that seeds and tasks can be added.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -48,10 +49,23 @@ def glue(settings: Glue) -> list[dict[str, Any]]:
         drop_models(settings.out, sources_of(jobs))
     results = read_results(settings.out)
     name = short_name(settings.model)
-    print(glue_summary(results, name))
+    asked = [result for result in results if result.task in names]
+    print(f"model: {settings.model}\n\n{glue_summary(asked, name, settings.footnotes)}\n")
+    if not settings.footnotes:
+        where = f"add --footnotes, or see {settings.out / 'glue.md'}"
+        print(f"sources and caveats of the published rows: {where}")
     files = sorted({path.stem for path in write_tables(settings.out, results, name)})
     print(f"{settings.out}: wrote {', '.join(files)} as .md, .tex and .csv")
+    print(_next_commands(settings))
     return [result_json(result) for result in results]
+
+
+def _next_commands(settings: Glue) -> str:
+    out, data = shlex.quote(str(settings.out)), shlex.quote(str(settings.data))
+    return (
+        f"next:\n  electrify report {out} --out report.html\n"
+        f"  electrify glue submit {out} --data {data} --out predictions   # the test sets"
+    )
 
 
 def short_name(model: str) -> str:

@@ -6,6 +6,7 @@ refused.
 """
 
 import hashlib
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,14 +43,17 @@ def read_split(folder: Path, task: GlueTask, split: Split) -> GlueExamples:
     labelled = not split.startswith(("test", "ax"))
     files = _files(folder, task, split)
     try:
-        data = b"".join(path.read_bytes() for path in files)
+        contents = [path.read_bytes() for path in files]
     except OSError as error:
         got = f"{files[0]}: {error.strerror}"
-        fix = "point --data to the complete GLUE folder, or leave the task out of --tasks"
+        fix = (
+            "leave the task out of --tasks, or point --data to a complete GLUE folder; "
+            "electrify data glue downloads it"
+        )
         raise UserError(f"cannot read a file of {task.title}", got=got, fix=fix) from error
     if files[0].suffix == ".parquet":
-        return _examples(files[0], _hub_rows(files, task), labelled)
-    return _examples(files[0], _tsv_rows(files[0], data, task, labelled), labelled)
+        return _examples(files[0], _hub_rows(contents, task), labelled)
+    return _examples(files[0], _tsv_rows(files[0], contents[0], task, labelled), labelled)
 
 
 GlueRow = tuple[Sequence[str | None], float | None]
@@ -90,8 +94,8 @@ def check_folder(folder: Path) -> None:
         raise UserError(
             f"the GLUE folder {folder} does not exist",
             got=f"{folder}",
-            fix="use the folder that contains CoLA, SST-2, …, or a copy of the Hub's "
-            f"{GLUE_ON_HUB} (hf download {GLUE_ON_HUB} --repo-type dataset --local-dir glue)",
+            fix=f"download GLUE from the Hub ({GLUE_ON_HUB}): electrify data glue --out {folder}; "
+            "or use the folder that contains CoLA, SST-2, …",
         )
 
 
@@ -105,11 +109,21 @@ def data_fingerprint(folder: Path, task: GlueTask) -> dict[str, str]:
     return hashes
 
 
-def _files(folder: Path, task: GlueTask, split: Split) -> list[Path]:
-    """Return the Parquet files of a split if the folder is a copy of the Hub's, else its TSV."""
+def hub_prefix(task: GlueTask, split: Split) -> str:
+    """Return how the paths of a split's files begin on the Hub.
+
+    >>> from electrify.finetuning.glue.tasks import TASKS
+    >>> hub_prefix(TASKS["mnli"], "dev"), hub_prefix(TASKS["mnli"], "ax")
+    ('mnli/validation_matched-', 'ax/test-')
+    """
     config = "ax" if split == "ax" else task.name
     name = task.hub.splits.get(split) or {"dev": "validation", "ax": "test"}.get(split, split)
-    if parquet := sorted((folder / config).glob(f"{name}-*.parquet")):
+    return f"{config}/{name}-"
+
+
+def _files(folder: Path, task: GlueTask, split: Split) -> list[Path]:
+    """Return the Parquet files of a split if the folder is a copy of the Hub's, else its TSV."""
+    if parquet := sorted(folder.glob(f"{hub_prefix(task, split)}*.parquet")):
         return parquet
     base = folder / task.title
     if not base.is_dir():  # some copies of GLUE spell the folders in another case
@@ -175,11 +189,11 @@ def _label(task: GlueTask, text: Any) -> float | None:
     return score if task.score_range[0] <= score <= task.score_range[1] else None
 
 
-def _hub_rows(files: Sequence[Path], task: GlueTask) -> Iterator[GlueRow]:
+def _hub_rows(contents: Sequence[bytes], task: GlueTask) -> Iterator[GlueRow]:
     parquet = needs("pyarrow.parquet", extra="data", why="reading the Hub's copy of GLUE")
     names, words = task.hub.texts or task.texts, task.hub.labels or task.labels
-    for path in files:
-        table = parquet.read_table(path, columns=[*names, "label"])
+    for content in contents:
+        table = parquet.read_table(io.BytesIO(content), columns=[*names, "label"])
         columns = (table.column(name).to_pylist() for name in (*names, "label"))
         for *texts, label in zip(*columns, strict=True):
             if words:

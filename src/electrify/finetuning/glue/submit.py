@@ -10,6 +10,7 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.glue import data as glue_data
+from electrify.finetuning.glue.command import task_names
 from electrify.finetuning.glue.presets import TaskPlan, describe_reading, reading_of
 from electrify.finetuning.glue.problem import MODEL, GlueProblem, load_finetuned
 from electrify.finetuning.glue.published import published
@@ -38,6 +39,8 @@ def glue_submit(settings: GlueSubmit) -> None:
     if not best:
         fix = "run electrify glue with other settings and another --out"
         raise UserError("all runs failed", got=f"{settings.results}", fix=fix)
+    if settings.tasks:
+        best = _chosen_tasks(settings, best)
     wanted = _check_first(settings, best)
     predictions: dict[str, list[float]] = {}
     with progress("predicting") as update:
@@ -52,6 +55,15 @@ def glue_submit(settings: GlueSubmit) -> None:
         _write_zip(settings.out, predictions)
     else:
         _write_folder(settings.out, predictions)
+
+
+def _chosen_tasks(settings: GlueSubmit, best: dict[str, Result]) -> dict[str, Result]:
+    names = task_names(settings.tasks)
+    if missing := [TASKS[name].title for name in names if name not in best]:
+        got = f"results of {', '.join(TASKS[name].title for name in best)}"
+        fix = f"fine-tune them with electrify glue --out {settings.results}, or leave them out"
+        raise UserError(f"no results of {', '.join(missing)}", got=got, fix=fix)
+    return {name: best[name] for name in names}
 
 
 def _is_zip(out: Path) -> bool:

@@ -33,11 +33,12 @@ def beside_published(
     others: Sequence[Published],
     aggregate: Aggregate | None = None,
     title: str = "GLUE, development sets",
+    footnotes: bool = True,
 ) -> Table:
     """Return a table of our models and, below them, published rows, for the tasks that ran.
 
     Each row is scored as its preset or source defines it: mean or median (unless an aggregate is
-    given), and MNLI matched or both. Footnotes tell which.
+    given), and MNLI matched or both. Footnotes tell which; those of published rows are optional.
     """
     notes = Notes()
     ran = {result.task for results in ours.values() for result in results}
@@ -46,7 +47,8 @@ def beside_published(
     rows = [
         _own_row(name, results, tasks, aggregate, complete, notes) for name, results in ours.items()
     ]
-    rows += [_published_row(row, tasks, complete, notes) for row in others if row.has(tasks)]
+    quiet = notes if footnotes else None
+    rows += [_published_row(row, tasks, complete, quiet) for row in others if row.has(tasks)]
     titles = [TASKS[name].title for name in tasks]
     columns = ("model", "size", *titles, *([average_title("average")] if complete else []))
     return Table(title, columns, rows, list(notes.numbers))
@@ -111,10 +113,10 @@ def _task_notes(results: Sequence[Result], summary: Summary) -> list[str]:
 
 
 def _published_row(
-    row: Published, tasks: Sequence[str], complete: bool, notes: Notes
+    row: Published, tasks: Sequence[str], complete: bool, notes: Notes | None
 ) -> list[Cell]:
     texts = [f"{row.split}, {row.aggregate}; {row.source}", *row.remarks(tasks)]
-    name = Cell(row.model, marks=notes.marks(["; ".join(texts)]))
+    name = Cell(row.model, marks=notes.marks(["; ".join(texts)]) if notes else ())
     scores = [Cell(row.scores.get(task, math.nan)) for task in tasks]
     average = [Cell(math.nan if row.average is None else row.average)] if complete else []
     return [name, Cell(row.parameters), *scores, *average]
@@ -200,9 +202,12 @@ _BRACKETS = (
 _TESTED = "p: sign-flip test, at least 2 / 2^pairs; it covers only the noise of fine-tuning"
 
 
-def glue_summary(results: Sequence[Result], name: str = "this model") -> str:
+def glue_summary(
+    results: Sequence[Result], name: str = "this model", footnotes: bool = True
+) -> str:
     """Format all tables and averages of results for the terminal."""
-    tables = [by_seed(results), beside_published({name: results}, published("dev"))]
+    compared = beside_published({name: results}, published("dev"), footnotes=footnotes)
+    tables = [by_seed(results)._replace(title=f"{name}, by seed"), compared]
     return "\n\n".join([*map(terminal, tables), "\n".join(averages(results))])
 
 

@@ -1,6 +1,7 @@
 """`electrify finetune MODEL --train F --dev F --out DIR`: fine-tune a model on your data.
 
 DIR/config.json, model.safetensors, tokenizer.json, …   loaded by `pipeline()` and `predict`
+DIR/README.md         model card
 DIR/result.json       scores of every seed on the development file, and facts about the data
 DIR/settings.toml     settings, for --config
 DIR/manifest.json     written last: files, identity, versions
@@ -8,7 +9,9 @@ DIR/.parts/seed-N     during training: the checkpoints, model and scores of a ru
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import numpy as np
 
 from electrify.config import check_minimum, to_dict, to_toml
 from electrify.errors import UserError
-from electrify.finetuning.encoder import fingerprint, open_encoder
+from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
 from electrify.finetuning.experiment import (
     LOADED,
     TO_PUBLISH,
@@ -28,24 +31,36 @@ from electrify.finetuning.experiment import (
 )
 from electrify.finetuning.fit import check_hyperparameters
 from electrify.finetuning.options import Finetune
-from electrify.finetuning.own.data import Columns
-from electrify.finetuning.own.problem import OwnProblem
+from electrify.finetuning.own.data import Columns, require_labels
+from electrify.finetuning.own.problem import DETAILS, OwnProblem
+from electrify.finetuning.own.sentences import Sentences
+from electrify.finetuning.own.summary import (
+    finetune_summary,
+    finetuned_card,
+    next_commands,
+    seed_lines,
+)
 from electrify.finetuning.own.tagging import has_entities, import_seqeval
 from electrify.finetuning.own.target import (
+    Data,
     OwnRows,
     Target,
     TrainingFile,
+    constant_baseline,
     read_matching,
     read_training,
 )
 from electrify.finetuning.results import Result, best_of
-from electrify.progress import duration, progress
-from electrify.storage.build import Build
+from electrify.progress import progress
+from electrify.storage.build import Build, committed_file
 from electrify.storage.commit import read_json, sha256_of, write_json
 
 
-def finetune(settings: Finetune) -> dict[str, Any]:
-    """Train every unfinished seed and save the best model as a Hugging Face folder."""
+def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
+    """Train every unfinished seed and save the best model as a Hugging Face folder.
+
+    `brief` prints the scores of the seeds only.
+    """
     check_hyperparameters(settings.fit)
     check_minimum(settings, length=1, seeds=1)
     requested = Columns(settings.text, settings.pair, settings.label)
@@ -64,7 +79,10 @@ def finetune(settings: Finetune) -> dict[str, Any]:
                 build.withdraw()
                 raise
     result: dict[str, Any] = read_json(settings.out / "result.json")
-    print(finetune_summary(result))
+    if brief:
+        print(seed_lines(result))
+    else:
+        print(f"{finetune_summary(result)}\n\n{next_commands(settings.out, result)}\n")
     print(settings.out)
     return result
 
@@ -94,13 +112,13 @@ def _describe(path: Path, training: TrainingFile) -> str:
 
 def _run_seeds(build: Build, problem: OwnProblem, columns: Columns) -> None:
     settings, target = problem.settings, problem.target
-    _, splits = load_splits(problem, settings.model)
+    encoder, splits = load_splits(problem, settings.model)
     file_info = {}
     for name, path in (("train", settings.train), ("dev", settings.dev)):
         rows: OwnRows = splits[name].rows
         if rows.truncated:
             print(describe_truncation(path, target, rows, problem.length))
-        file_info[name] = {"file": path.name, "rows": len(rows.lengths), "cut": rows.truncated}
+        file_info[name] = {"file": path.name, **_describe_rows(target, *splits[name])}
     results: list[Result] = []
     with progress("fine-tuning") as update:
         for number in range(settings.seeds):
@@ -125,15 +143,48 @@ def _run_seeds(build: Build, problem: OwnProblem, columns: Columns) -> None:
         "model": settings.model,
         "init_head": settings.init_head,
         "length": problem.length,
+        "max_length": encoder.longest,
+        "pretrained_length": _pretrained_length(encoder),
         **file_info,
         **summarize(results),
         "best_seed": best.seed,
-        "seeds": [_seed_record(result) for result in results],
+        "seeds": [
+            _seed_record(result, _details(build, result.seed).get("losses", []))
+            for result in results
+        ],
+        "baseline": constant_baseline(target, problem.train, problem.dev),
+        "by_label": _details(build, best.seed).get("by_label", {}),
     }
     build.save_settings(to_toml(settings))
     files = publish(build.out, build.staging / f"seed-{best.seed}")
+    card = finetuned_card(settings, summary, build.identity)
+    write_card = partial(Path.write_text, data=card, encoding="utf-8", errors="replace")
+    files.append(committed_file(build.out, "README.md", write_card))
     write_json(build.out / "result.json", summary)
     build.finish({"files": files})
+
+
+def _details(build: Build, seed: int) -> dict[str, Any]:
+    """Return what a run keeps besides its result; nothing if an earlier version finished it."""
+    path = build.staging / f"seed-{seed}" / DETAILS
+    details: dict[str, Any] = read_json(path) if path.is_file() else {}
+    return details
+
+
+def _describe_rows(target: Target, data: Data, rows: OwnRows) -> dict[str, Any]:
+    """Return the size of a file, the length of its longest row in tokens, and its classes."""
+    known = {"rows": len(rows.lengths), "cut": rows.truncated, "longest": max(rows.lengths)}
+    if isinstance(data, Sentences):
+        return {**known, "words": sum(map(len, data.words))}
+    if target.kind == "score":
+        return known
+    return {**known, "labels": dict(Counter(require_labels(data)).most_common())}
+
+
+def _pretrained_length(encoder: Encoder) -> int:
+    """Return the maximum length that the tokenizer names; 0 if it names none."""
+    limit = int(encoder.tokenizer.model_max_length)
+    return limit if limit < 1_000_000 else 0
 
 
 def describe_truncation(path: Path, target: Target, rows: OwnRows, length: int) -> str:
@@ -147,8 +198,8 @@ def selection_score(result: Result) -> float:
     return next(iter(result.scores["dev"].values()))
 
 
-def _seed_record(result: Result) -> dict[str, Any]:
-    """Return the entry of a seed in result.json."""
+def _seed_record(result: Result, losses: Sequence[Any] = ()) -> dict[str, Any]:
+    """Return the entry of a seed in result.json, with its training losses by step."""
     if result.failed:
         return {"seed": result.seed, "failed": result.failed}
     return {
@@ -159,6 +210,7 @@ def _seed_record(result: Result) -> dict[str, Any]:
         "steps": result.steps,
         "seconds": round(result.seconds, 1),
         "examples_per_second": round(result.examples_per_second, 1),
+        "losses": list(losses),
     }
 
 
@@ -175,31 +227,3 @@ def summarize(results: Sequence[Result]) -> dict[str, dict[str, float]]:
         "mean": {name: float(np.mean(values)) for name, values in columns.items()},
         "std": {name: float(np.std(values, ddof=ddof)) for name, values in columns.items()},
     }
-
-
-SAME_ANSWER = "the same answer for every row"
-"""The reason in results of earlier versions, which recorded none."""
-
-
-def finetune_summary(result: dict[str, Any]) -> str:
-    """Return a readable summary of a result."""
-    lines = [
-        f"seed {seed['seed']}: failed: {seed['failed']}"
-        if "failed" in seed
-        else f"seed {seed['seed']}: {format_scores(seed['scores'])} ({duration(seed['seconds'])}, "
-        f"{seed['examples_per_second']:.0f} examples/s)"
-        + (f"; {seed.get('why', SAME_ANSWER)}: try a lower --lr" if seed["degenerate"] else "")
-        for seed in result["seeds"]
-    ]
-    if len(lines) > 1:
-        lines += [
-            f"mean:   {format_scores(result['mean'])}",
-            f"std:    {format_scores(result['std'])}",
-            f"kept: seed {result['best_seed']}, the best of {len(result['seeds'])}",
-        ]
-    return "\n".join(lines)
-
-
-def format_scores(scores: dict[str, float]) -> str:
-    """Return scores on one line."""
-    return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())

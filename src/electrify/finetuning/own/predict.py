@@ -1,10 +1,11 @@
-"""`electrify predict DIR FILE --out FILE`: predict labels or scores for the rows of a file.
+"""`electrify predict DIR TEXT|FILE`: predict labels or scores for a sentence or the rows of a file.
 
-A table keeps its columns and gets `prediction` and, for classes, the probability of each
-(`probability_LABEL`; in JSON lines one object `probabilities`). Tagged sentences are written as
-JSON lines with their keys and `prediction`, as CSV with one word per row, or CoNLL-style: a
-CoNLL-style file keeps all its lines, with the tag after the columns of each word. A tagger reads
-plain text as one sentence per line.
+An argument that is neither a file nor looks like the name of one is a sentence; its prediction is
+printed with the probabilities of the likeliest classes. A table keeps its columns and gets
+`prediction` and, for classes, the probability of each (`probability_LABEL`; in JSON lines one
+object `probabilities`). Tagged sentences are written as JSON lines with their keys and
+`prediction`, as CSV with one word per row, or CoNLL-style: a CoNLL-style file keeps all its lines,
+with the tag after the columns of each word. A tagger reads plain text as one sentence per line.
 """
 
 import gzip
@@ -22,7 +23,7 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Predict
-from electrify.finetuning.own.command import describe_truncation, format_scores
+from electrify.finetuning.own.command import describe_truncation
 from electrify.finetuning.own.data import Columns, extract_texts, find_columns
 from electrify.finetuning.own.files import (
     JSON_LINES,
@@ -34,7 +35,14 @@ from electrify.finetuning.own.files import (
     suffix_of,
 )
 from electrify.finetuning.own.headers import TrainingInfo, column_names, has_common_name
-from electrify.finetuning.own.sentences import CONLL, Sentences, append_tags, read_for_tagging
+from electrify.finetuning.own.sentences import (
+    CONLL,
+    Sentences,
+    append_tags,
+    read_for_tagging,
+    split_words,
+)
+from electrify.finetuning.own.summary import format_scores
 from electrify.finetuning.own.target import (
     AUTO_CLASSES,
     MODEL_CLASSES,
@@ -51,70 +59,155 @@ from electrify.progress import progress
 from electrify.storage.commit import TABLE, checked_json, committed, damaged
 from electrify.training.engine import Engine
 
+MOST_CLASSES = 5
+"""How many classes are printed for a sentence."""
+
 
 def predict(settings: Predict) -> str:
     """Write and return the rows with predictions, and print the scores."""
-    suffix = _suffix(settings)
+    sentence = _is_sentence(str(settings.file))
+    suffix = _suffix(settings, sentence)
     if (settings.model / ".parts").is_dir():
         got = "an interrupted fine-tuning run"
         fix = "run the same `electrify finetune` command again to resume it"
         raise UserError(f"{settings.model} is not finished", got=got, fix=fix)
     encoder = open_encoder(str(settings.model))
     target = target_from_config(encoder.config, str(settings.model))
-    text = read_text(settings.file)
-    data, table, note = _read(settings, target, text)
+    path = Path(SENTENCE if sentence else settings.file)
+    text = str(settings.file).strip() if sentence else read_text(path)
+    read = _one_sentence if sentence else _read
+    data, table, note = read(settings, path, target, text)
     length = min(settings.length or encoder.longest_text, encoder.longest)
     rows = prepare_rows(target, data, encoder, length, labelled=False)
     network = load_network(AUTO_CLASSES[target.kind], str(settings.model))
     model = MODEL_CLASSES[target.kind](network.to(Engine(device=settings.device).device))
     predictions = answers(target, rows, _outputs(model, rows, settings.batch_size))
-    if isinstance(data, Sentences):
+    if sentence and not settings.out:
+        content = _format_sentence(data, predictions[0])
+    elif isinstance(data, Sentences):
         content = _format_tags(data, table, text, predictions, suffix)
     else:
         content = _format_predictions(table, target, predictions, suffix)
     notes = [note, _score_note(target, data, predictions)]
     if rows.truncated:
-        notes.insert(1, describe_truncation(settings.file, target, rows, length))
+        notes.insert(1, describe_truncation(path, target, rows, length))
     _write(settings.out, content, [note for note in notes if note])
     return content
 
 
-def _suffix(settings: Predict) -> str:
+SENTENCE = "the sentence"
+"""What messages call a sentence instead of the path of a file."""
+
+
+def _is_sentence(argument: str) -> bool:
+    """Return whether an argument is a text rather than the path of a file.
+
+    A missing file with a known suffix, or with a folder in its path, is a mistake and no text.
+
+    >>> _is_sentence("Who wrote Emma?"), _is_sentence("fine"), _is_sentence("new.tsv")
+    (True, True, False)
+    """
+    path = Path(argument)
+    try:
+        if path.exists():
+            return False
+    except OSError:  # longer than the name of a file may be
+        return True
+    if any(map(str.isspace, argument)):
+        return True
+    known = (*TABLES, *JSON_LINES, *CONLL)
+    return suffix_of(path) not in known and path.suffix != ".gz" and "/" not in argument
+
+
+def _suffix(settings: Predict, sentence: bool) -> str:
     if settings.out and settings.out.suffix in (".xz", ".zst", ".bz2", ".zip"):
         fix = "use a name that ends in .gz"
         raise UserError("predictions are compressed only by gzip", got=f"{settings.out}", fix=fix)
-    suffix = suffix_of(settings.out or settings.file)
+    check_minimum(settings, length=0, batch_size=1)
+    if sentence and not settings.out:
+        return ""
+    suffix = suffix_of(settings.out or Path(settings.file))
     if suffix not in (*TABLES, *JSON_LINES, *CONLL):
         got = suffix or "a name without suffix"
         fix = "use an --out that ends in .csv, .tsv or .jsonl"
         raise UserError(f"{settings.out or settings.file} has an unknown format", got=got, fix=fix)
-    check_minimum(settings, length=0, batch_size=1)
-    if settings.out and settings.out.resolve() == settings.file.resolve():
+    if settings.out and not sentence and settings.out.resolve() == Path(settings.file).resolve():
         fix = "use another name"
         raise UserError("--out must not be the input file", got=f"{settings.out}", fix=fix)
     return suffix
 
 
-def _read(settings: Predict, target: Target, text: str) -> tuple[Data, DataTable, str]:
+def _one_sentence(
+    settings: Predict, path: Path, target: Target, text: str
+) -> tuple[Data, DataTable, str]:
+    """Return a sentence, or a pair of texts, as the only row of a table."""
+    given = {"--text": settings.text, "--label": settings.label}
+    if any(given.values()) or not text:
+        got = " ".join(f"{flag} {name}" for flag, name in given.items() if name) or "an empty text"
+        fix = "leave the option out, or give the path of a file" if text else "give a text"
+        raise UserError("a sentence has no columns" if text else "no text", got=got, fix=fix)
+    table = DataTable(path, [], [], [1])
+    if target.kind == "tags":
+        return Sentences(path, [split_words(text)], None, [1]), table, ""
+    known = _training_columns(settings, Columns())
+    if known and bool(known.pair) != bool(settings.pair):
+        wanted = "pairs of texts" if known.pair else "single texts"
+        example = f'electrify predict {settings.model} "…"' + ' --pair "…"' * bool(known.pair)
+        got = "one text" if known.pair else f"--pair {settings.pair!r}"
+        raise UserError(f"the model was fine-tuned on {wanted}", got=got, fix=example)
+    table = DataTable(path, ["text", *["pair"] * bool(settings.pair)], [[text]], [1])
+    table.rows[0].extend([settings.pair] * bool(settings.pair))
+    columns = Columns("text", "pair" if settings.pair else "")
+    return extract_texts(table, columns), table, ""
+
+
+def _format_sentence(data: Data, answer: OwnAnswer) -> str:
+    """Return the prediction for a sentence: the likeliest classes, a score, or a tag per word."""
+    if isinstance(data, Sentences):
+        width = max(map(len, data.words[0]))
+        pairs = zip(data.words[0], answer.prediction, strict=True)
+        return "".join(f"{word:<{width}}  {tag}\n" for word, tag in pairs)
+    if not answer.probabilities:
+        return f"{answer.prediction:.6g}\n"
+    likeliest = sorted(answer.probabilities.items(), key=lambda pair: -pair[1])
+    others = len(likeliest) - MOST_CLASSES
+    shown = likeliest[:MOST_CLASSES] if others > 1 else likeliest
+    width = max(len(label) for label, _ in shown)
+    lines = [f"{label:<{width}}  {probability:.3f}\n" for label, probability in shown]
+    return "".join(lines) + f"and {others} less likely classes\n" * (others > 1)
+
+
+def _read(settings: Predict, path: Path, target: Target, text: str) -> tuple[Data, DataTable, str]:
     """Return the rows of a file, its table, and a note if its form is not obvious from its name."""
     requested = Columns(settings.text, settings.pair, settings.label)
     if target.kind == "tags":
-        objects = suffix_of(settings.file) in JSON_LINES
-        table = read_table(settings.file, text) if objects else DataTable(settings.file, [], [], [])
-        data = read_for_tagging(settings.file, text, requested, target.labels)
+        objects = suffix_of(path) in JSON_LINES
+        table = read_table(path, text) if objects else DataTable(path, [], [], [])
+        data = read_for_tagging(path, text, requested, target.labels)
         plain = not objects and not data.word_lines
         note = f"{data.path}: plain text, one sentence per line" if plain else ""
         return data, table, note
     known = _training_columns(settings, requested)
     classes = target.labels if target.kind == "classes" else ()
-    table = read_table(settings.file, text, requested, TrainingInfo(known or (), classes))
-    columns = find_columns(table, _present(known, table, requested))
+    table = read_table(path, text, requested, TrainingInfo(known or (), classes))
+    wanted = _present(known, table, requested)
+    if known and known.pair and not wanted.text and table.numbered and len(table.header) == 2:
+        wanted = Columns(*table.header)  # without a header, two columns are the two texts
+    columns = find_columns(table, wanted)
+    if known and known.pair and not columns.pair:
+        raise UserError(
+            f"{path}: the model was fine-tuned on pairs of texts",
+            got=f"columns: {', '.join(table.header)}",
+            fix="use a table with two text columns: --text A --pair B; by number without a header",
+        )
     note = _describe_header(table, columns, (*requested, *(known or ())))
     return extract_texts(table, columns), table, note
 
 
 def _describe_header(table: DataTable, columns: Columns, expected: Sequence[str]) -> str:
     """Return a note on whether the first line is a header, unless its names make it obvious."""
+    if table.numbered and suffix_of(table.path) == ".txt" and len(table.header) == 1:
+        return f"{table.path}: plain text, one text per line"
     if table.numbered:
         return f"{table.path}: no header line; columns are numbered"
     obvious = columns.text in expected or has_common_name(table.header)

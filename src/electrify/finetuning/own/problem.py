@@ -16,6 +16,7 @@ from electrify.finetuning.encoder import Encoder, load_network, new_network, ope
 from electrify.finetuning.experiment import TO_PUBLISH, TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Finetune
+from electrify.finetuning.own.by_label import by_label
 from electrify.finetuning.own.target import (
     AUTO_CLASSES,
     MODEL_CLASSES,
@@ -29,7 +30,10 @@ from electrify.finetuning.own.target import (
     prepare_rows,
     undo_standardization,
 )
+from electrify.storage.commit import write_json
 
+DETAILS = "details.json"
+"""File of a run with the scores of each label and the training losses."""
 PROBES = 8
 RELOAD_TOLERANCE = 1e-5
 
@@ -73,10 +77,16 @@ class OwnProblem(Problem):
         return measure(self.target, examples, answers)
 
     def keep(self, folder: Path, trained: TrainedModel) -> None:
-        """Save the network and tokenizer, and check that they give the same outputs when loaded."""
+        """Save the network and tokenizer, and check that they give the same outputs when loaded.
+
+        The scores of each label and the losses are saved too.
+        """
         files, model = folder / TO_PUBLISH, trained.model.cpu()
         tokenizer = trained.encoder.tokenizer
         tokenizer.model_max_length = self.length
+        details = by_label(self.target, self.dev, trained.answers["dev"])
+        losses = trained.fitted.losses
+        write_json(folder / DETAILS, {"by_label": details, "losses": losses})
         shutil.rmtree(files, ignore_errors=True)  # left by a process that was killed while writing
         model.network.save_pretrained(files)
         tokenizer.save_pretrained(files)

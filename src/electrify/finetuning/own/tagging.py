@@ -122,15 +122,30 @@ def entity_scores(gold: list[list[str]], predicted: list[list[str]]) -> dict[str
     not part of an entity counts as outside.
     """
     seqeval = import_seqeval()
-    gold, predicted = (
-        [[_to_bioes(tag) for tag in sentence] for sentence in sentences]
-        for sentences in (gold, predicted)
-    )
+    gold, predicted = _all_bioes(gold), _all_bioes(predicted)
     return {
         "f1": float(seqeval.f1_score(gold, predicted, zero_division=0)),
         "precision": float(seqeval.precision_score(gold, predicted, zero_division=0)),
         "recall": float(seqeval.recall_score(gold, predicted, zero_division=0)),
     }
+
+
+def entity_spans(sentences: list[list[str]]) -> set[tuple[str, int, int]]:
+    """Return the type, start and end of every entity, as `entity_scores` counts them."""
+    return set(import_seqeval().sequence_labeling.get_entities(_all_bioes(sentences)))
+
+
+def entity_type(tag: str) -> str:
+    """Return the type of the entity that a word with this tag belongs to; O outside.
+
+    >>> [entity_type(tag) for tag in ("I-PER", "O", "B", "X")]
+    ['PER', 'O', '_', 'O']
+    """
+    return tag[2:] or "_" if _ENTITY.fullmatch(tag) else OUTSIDE
+
+
+def _all_bioes(sentences: list[list[str]]) -> list[list[str]]:
+    return [[_to_bioes(tag) for tag in sentence] for sentence in sentences]
 
 
 def _to_bioes(tag: str) -> str:

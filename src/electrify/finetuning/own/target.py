@@ -2,6 +2,7 @@
 
 # N examples, W words, L length, C outputs
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -216,6 +217,26 @@ def _measure_classes(gold: Sequence[str], predicted: Sequence[str]) -> dict[str,
         "macro_f1": float(np.mean(f1_scores)),
         "mcc": mcc(predicted_N, gold_N),
     }
+
+
+def constant_baseline(target: Target, train: Data, dev: Data) -> dict[str, Any]:
+    """Return the score of the best constant answer: the most frequent class, or the mean score.
+
+    Empty for entities, of which a constant answer finds none.
+    """
+    if isinstance(dev, Texts) and target.kind == "score":
+        value = float(np.square(parse_scores(dev) - target.mean).mean())
+        return {"metric": "mse", "value": value, "answer": f"the mean, {target.mean:.4g}"}
+    if target.kind == "tags" and has_entities(target.labels):
+        return {}
+    known, gold = (
+        [*chain.from_iterable(require_tags(data))]
+        if isinstance(data, Sentences)
+        else require_labels(data)
+        for data in (train, dev)
+    )
+    answer = Counter(known).most_common(1)[0][0]
+    return {"metric": "accuracy", "value": gold.count(answer) / len(gold), "answer": answer}
 
 
 def config_fields(target: Target) -> dict[str, Any]:
