@@ -90,5 +90,5 @@ def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
     folder = RunFolder(out)
     folder.start_or_resume(recipe, shards, tokenizer, objective.networks, "steps", "bf16", print)
     snapshot = checkpoint.snapshot(7, model_tensors(objective), {}, {})
-    checkpoint.write(folder.checkpoints, snapshot)
+    checkpoint.write(folder.checkpoints, snapshot, run=folder.fingerprint)
     return out

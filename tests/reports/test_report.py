@@ -497,3 +497,16 @@ def test_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError, match=r"electrify\[report\]"):
         made(tmp_path, make_glue(tmp_path / "glue"))
+
+
+def test_only_a_page_of_ours_is_overwritten(tmp_path):
+    run, out = make_run(tmp_path / "my-run"), tmp_path / "report.html"
+    for foreign in ("my thesis", '<!DOCTYPE html>\n<meta name="generator" content="thesis">\n'):
+        out.write_text(foreign)
+        with pytest.raises(UserError, match="is not a page that electrify made"):
+            made(tmp_path, run)
+        assert out.read_text() == foreign
+    out.write_text("")
+    made(tmp_path, run)
+    page, _ = made(tmp_path, run)  # again
+    assert "my-run" in page.text

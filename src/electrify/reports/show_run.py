@@ -109,14 +109,15 @@ def _verify(settings: Show) -> None:
     from electrify.training import checkpoint
     from electrify.training.folder import RunFolder
 
-    folder = RunFolder(settings.folder).checkpoints
-    stored = checkpoint.stored(folder)
-    faults = {one.step: wrong for one in stored if (wrong := checkpoint.faults(one.folder))}
+    folder = RunFolder(settings.folder)
+    folder.load_tokenizer()
+    stored, run = checkpoint.stored(folder.checkpoints), folder.fingerprint
+    faults = {one.step: wrong for one in stored if (wrong := checkpoint.faults(one.folder, run))}
     if faults:
         raise DamagedError(
             f"{settings.folder}: {len(faults)} of {len(stored)} checkpoints are damaged",
             got="\n       ".join(f"step {step}: {wrong[0]}" for step, wrong in faults.items()),
-            fix="delete them; the run resumes from the latest intact checkpoint",
+            fix="remove them; the run resumes from the latest intact checkpoint",
         )
     steps = ", ".join(f"{one.step:,}" for one in reversed(stored)) or "none"
     print(f"{settings.folder}: all {len(stored)} checkpoints are intact (steps: {steps})")

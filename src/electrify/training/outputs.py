@@ -16,6 +16,7 @@ from electrify.training.journal import Journal, read_metrics
 from electrify.training.networks import objective_flops
 from electrify.training.observer import Observer, Observers, StderrWarnings
 from electrify.training.options import Pretrain
+from electrify.training.remote import check_target
 from electrify.training.screen import ProgressLine, Screen
 from electrify.training.signals import Stop
 from electrify.training.tracking import Tracker, tracker
@@ -49,13 +50,18 @@ def checkpoint_writer(
             got=f"metrics up to step {logged:,}, but no checkpoint in {folder.checkpoints}",
             fix="restore them from a backup, or use another --out to start from scratch",
         )
-    policy = Policy(recipe.run.keep_last, steps_kept(recipe))
-    if not target:
-        return Writer(folder.checkpoints, policy, run=folder.fingerprint)
-    uploads = Uploads(target)
-    uploads.resume(folder.path)
-    stack.callback(_close_uploads, uploads, stop)
-    return Writer(folder.checkpoints, policy, uploads.committed, folder.fingerprint)
+    policy, run = Policy(recipe.run.keep_last, steps_kept(recipe)), folder.fingerprint
+    writer = Writer(
+        folder.checkpoints, policy, run=run, check_folder=lambda: folder.check_unmoved(run)
+    )
+    if target:
+        if isinstance(target, str):
+            check_target(target, folder.path, run)
+        uploads = Uploads(target)
+        uploads.resume(folder.path, run)
+        stack.callback(_close_uploads, uploads, stop)
+        writer.committed = uploads.committed
+    return writer
 
 
 def _close_uploads(uploads: Uploads, stop: Stop) -> None:

@@ -8,6 +8,7 @@ plain text as one sentence per line.
 """
 
 import gzip
+import re
 import sys
 from collections.abc import Sequence
 from itertools import chain
@@ -34,7 +35,13 @@ from electrify.finetuning.own.files import (
     suffix_of,
 )
 from electrify.finetuning.own.headers import TrainingInfo, column_names, has_common_name
-from electrify.finetuning.own.sentences import CONLL, Sentences, append_tags, read_for_tagging
+from electrify.finetuning.own.sentences import (
+    CONLL,
+    OUTSIDE,
+    Sentences,
+    append_tags,
+    read_for_tagging,
+)
 from electrify.finetuning.own.target import (
     AUTO_CLASSES,
     MODEL_CLASSES,
@@ -63,6 +70,8 @@ def predict(settings: Predict) -> str:
     target = target_from_config(encoder.config, str(settings.model))
     text = read_text(settings.file)
     data, table, note = _read(settings, target, text)
+    if settings.out:
+        _check_out(settings.out, data, table, text, suffix)
     length = min(settings.length or encoder.longest_text, encoder.longest)
     rows = prepare_rows(target, data, encoder, length, labelled=False)
     network = load_network(AUTO_CLASSES[target.kind], str(settings.model))
@@ -93,6 +102,36 @@ def _suffix(settings: Predict) -> str:
         fix = "use another name"
         raise UserError("--out must not be the input file", got=f"{settings.out}", fix=fix)
     return suffix
+
+
+def _check_out(out: Path, data: Data, table: DataTable, text: str, suffix: str) -> None:
+    """Raise an error if the predictions would overwrite anything but earlier predictions."""
+    if not out.is_file() or not (size := out.stat().st_size):
+        return
+    try:
+        before = read_text(out)
+    except UserError:
+        before = ""
+    if _PREDICTION.search(before.partition("\n")[0]):
+        return
+    if isinstance(data, Sentences):  # a format without header: only the last column may differ
+        blank = [OwnAnswer([OUTSIDE] * len(words), {}) for words in data.words]
+        now = _format_tags(data, table, text, blank, suffix)
+        if _without_last_column(before) == _without_last_column(now):
+            return
+    raise UserError(
+        f"{out} does not contain predictions",
+        got=f"a file of {size:,} bytes",
+        fix="use another --out, or remove the file; nothing was changed",
+    )
+
+
+_PREDICTION = re.compile(r'(?:^|[,\t{]) ?"?prediction"?(?:[:,\t]|\s*$)')
+"""The name `prediction` in a header, or as a key of a JSON object."""
+
+
+def _without_last_column(text: str) -> list[str]:
+    return [re.sub(r"\S+$", "", line.rstrip()) for line in text.rstrip("\n").split("\n")]
 
 
 def _read(settings: Predict, target: Target, text: str) -> tuple[Data, DataTable, str]:
