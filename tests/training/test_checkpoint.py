@@ -124,8 +124,14 @@ def test_what_a_killed_process_left_is_cleared_and_nothing_else(tmp_path):
     half_removed.mkdir()
     (half_removed / "state.json").write_text("{}")
     (tmp_path / "mine.txt").write_text("a note")
+    (tmp_path / "step-00000009").mkdir()
+    (tmp_path / "step-00000009/mine.txt").write_text("a note")
     checkpoint.clear_leftovers(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "step-00000001"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "mine.txt",
+        "step-00000001",
+        "step-00000009",
+    ]
 
 
 def test_the_writer_writes_prunes_and_notifies(tmp_path):

@@ -226,7 +226,8 @@ def clear_leftovers(folder: Path) -> None:
         return  # pruning leaves at least one intact: this is damage that somebody may repair
     for path in incomplete:
         # A checkpoint that lacks only its manifest is damaged, not partly removed.
-        if not all((path / name).is_file() for name in _FILES):
+        names = {file.name for file in path.iterdir()}
+        if not names >= set(_FILES) and names <= {*_FILES, "keep"}:
             shutil.rmtree(path, ignore_errors=True)
 
 
