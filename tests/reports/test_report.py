@@ -26,6 +26,7 @@ from electrify.reports.options import Report
 from electrify.reports.report import report
 from electrify.reports.run import read_run
 from electrify.storage.commit import sha256_of, write_json
+from electrify.training.folder import RunFolder
 from electrify.training.journal import as_line
 
 STEPS = (100, 200, 300, 400)
@@ -319,7 +320,8 @@ def test_parameters_are_counted_in_the_latest_checkpoint(tmp_path):
         folder.mkdir(parents=True)
         save_file({"generator.w": np.zeros((3, width), np.float32)}, folder / "model.safetensors")
         entry = {"name": "model.safetensors", "bytes": 1, "sha256": f"{step}"}
-        manifest = {"kind": "checkpoint", "identity": {"step": step}, "files": [entry]}
+        identity = {"step": step, "run": RunFolder(run).fingerprint}
+        manifest = {"kind": "checkpoint", "identity": identity, "files": [entry]}
         write_json(folder / "manifest.json", manifest)
     assert read_run(run, "run").parameters == 21
     (run / "checkpoints" / "step-00000400" / "manifest.json").unlink()  # as while it is pruned
@@ -457,10 +459,11 @@ def damage_file(run):
 def test_a_damaged_run_is_named_and_nothing_is_written(tmp_path, damage):
     run = make_run(tmp_path / "run")
     damage(run)
-    (tmp_path / "report.html").write_text("the page before")
+    before = '<meta name="generator" content="electrify 0.1.0">'
+    (tmp_path / "report.html").write_text(before)
     with pytest.raises(DamagedError, match="is damaged"):
         made(tmp_path, run)
-    assert (tmp_path / "report.html").read_text() == "the page before"
+    assert (tmp_path / "report.html").read_text() == before
 
 
 def test_a_damaged_result(tmp_path):

@@ -469,6 +469,7 @@ def commit_of(run: Path, step: int, fingerprint: str) -> Path:
 
 def test_two_runs_do_not_share_a_target(tmp_path, messages):
     url = f"file://{tmp_path}/target"
+    check_target(url, tmp_path / "a", "first")  # does not exist yet
     first = Uploads(url)
     first.committed(commit_of(tmp_path / "a", 10, "first"))
     assert first.close(SOON) == []

@@ -345,7 +345,7 @@ def unchanged(sources: Sequence[Path]) -> Iterator[Callable[[], None]]:
         now = _stamps(sources)
         changed = [path for path in {**before, **now} if before.get(path) != now.get(path)]
         if changed:
-            names = ", ".join(printable(str(path)) for path in sorted(changed)[:3])
+            names = ", ".join(map(printable, sorted(changed)[:3]))
             raise UserError(
                 "the sources changed while they were read",
                 got=f"{names} and {len(changed) - 3:,} more" if len(changed) > 3 else names,
@@ -359,7 +359,7 @@ def unchanged(sources: Sequence[Path]) -> Iterator[Callable[[], None]]:
         raise
 
 
-def _stamps(sources: Sequence[Path]) -> dict[Path, tuple[int, int, int]]:
+def _stamps(sources: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
     """Return size, modification time and inode of every file."""
     stamps = {}
     for source in sources:
@@ -367,5 +367,5 @@ def _stamps(sources: Sequence[Path]) -> dict[Path, tuple[int, int, int]]:
             with suppress(OSError):  # removed meanwhile
                 found = path.stat()
                 if stat.S_ISREG(found.st_mode):
-                    stamps[path] = found.st_size, found.st_mtime_ns, found.st_ino
+                    stamps[str(path)] = found.st_size, found.st_mtime_ns, found.st_ino
     return stamps

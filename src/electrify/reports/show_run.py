@@ -117,7 +117,7 @@ def _verify(settings: Show) -> None:
         raise DamagedError(
             f"{settings.folder}: {len(faults)} of {len(stored)} checkpoints are damaged",
             got="\n       ".join(f"step {step}: {wrong[0]}" for step, wrong in faults.items()),
-            fix="remove them; the run resumes from the latest intact checkpoint",
+            fix="move them away; the run resumes from its latest intact checkpoint",
         )
     steps = ", ".join(f"{one.step:,}" for one in reversed(stored)) or "none"
     print(f"{settings.folder}: all {len(stored)} checkpoints are intact (steps: {steps})")

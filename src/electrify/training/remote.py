@@ -4,6 +4,7 @@ The manifest of a checkpoint is uploaded last, so a remote folder with a manifes
 holds the checkpoints of one run.
 """
 
+import glob
 import json
 import os
 import re
@@ -101,11 +102,9 @@ def check_target(url: str, run: Path, fingerprint: str) -> None:
     A server that does not answer soon is not waited for, because training does not depend on it.
     """
     system, root = open_remote(url)
-    home = Path(os.path.realpath(run))
-    if isinstance(system, LocalFileSystem) and home in (
-        there := Path(os.path.realpath(root)),
-        *there.parents,
-    ):
+    there = Path(os.path.realpath(root))
+    inside = Path(os.path.realpath(run)) in (there, *there.parents)
+    if inside and isinstance(system, LocalFileSystem):
         raise UserError(
             "--upload must not be a folder of the run",
             got=mask(url),
@@ -116,7 +115,8 @@ def check_target(url: str, run: Path, fingerprint: str) -> None:
     def ask() -> None:
         with suppress(Exception):  # every kind of target has its own kinds of errors
             try:
-                for path in sorted(system.glob(f"{root}/step-*/{MANIFEST_FILE}"))[-1:]:
+                manifests = system.glob(f"{glob.escape(root)}/step-*/{MANIFEST_FILE}")
+                for path in sorted(manifests)[-1:]:
                     _refuse_other_run(system, path, fingerprint)
             except UserError as error:
                 refused.append(error)
