@@ -800,7 +800,9 @@ def test_a_run_that_is_moved_while_it_trains_is_not_written_again_at_the_old_pla
     assert "the folder of the run was moved, removed or replaced" in log.read_text()
     names = [path.name for path in run.iterdir()] if run.exists() else []
     assert set(names) <= {"run.json"}
-    assert [c.step for c in checkpoint.stored(moved / "checkpoints")] == [10, 0]
+    kept = checkpoint.stored(moved / "checkpoints")
+    assert {c.step for c in kept} <= {0, 10}  # the save of step 10 may not have been complete
+    assert not any(checkpoint.faults(c.folder) for c in kept)
     assert nursery.run(*command, "--out", moved, log=log) == 0
     assert checkpoint.stored(moved / "checkpoints")[0].step == 20
 

@@ -468,7 +468,7 @@ def commit_of(run: Path, step: int, fingerprint: str) -> Path:
 
 
 def test_two_runs_do_not_share_a_target(tmp_path, messages):
-    url = f"file://{tmp_path}/target"
+    url = f"file://{tmp_path}/my [target]"
     check_target(url, tmp_path / "a", "first")  # does not exist yet
     first = Uploads(url)
     first.committed(commit_of(tmp_path / "a", 10, "first"))
@@ -481,7 +481,7 @@ def test_two_runs_do_not_share_a_target(tmp_path, messages):
     (missing,) = second.close(SOON)
     assert "another run" in missing
     assert len(messages) == 1  # without any retry
-    manifest = json.loads((tmp_path / "target/step-00000010/manifest.json").read_text())
+    manifest = json.loads((tmp_path / "my [target]/step-00000010/manifest.json").read_text())
     assert manifest["identity"]["run"] == "first"
 
 
