@@ -270,8 +270,18 @@ def test_bad_requests_are_refused(encoder_folder, tuned, tmp_path):
     assert new.read_text() == "text\nkata\n"
 
 
-@pytest.mark.parametrize("kind", ["classes", "tags", "plain", "score"])
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".jsonl.gz", ".conll"])
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [
+        ("classes", ".csv"),
+        ("classes", ".conll"),
+        ("score", ".tsv"),
+        ("tags", ".conll"),
+        ("tags", ".csv"),
+        ("tags", ".jsonl.gz"),
+        ("plain", ".tsv"),
+    ],
+)
 def test_only_predictions_are_overwritten(suffix, kind, tuned, tmp_path, capsys):
     settings, out = tuned("tags" if kind == "plain" else kind), tmp_path / f"out{suffix}"
     file = settings.dev
