@@ -195,8 +195,8 @@ class RunFolder(NamedTuple):
                 network.config.save_pretrained(self.path / "networks" / role)
             shards = {name: manifest[name] for name in ("identity", "splits")}
             about = {"kind": "run", "identity": identity, "data": str(data), "shards": shards}
-            about |= {"tokenizer": saved, "muon": muon, **environment()}
-            write_json(self.path / "run.json", about)
+            made = {"tokenizer": saved, "muon": muon, **environment()}
+            write_json(self.path / "run.json", {**about, **made})
         with committed(self.path / "recipe.toml") as temporary:
             temporary.write_text(config.to_toml(recipe), encoding="utf-8")
 
