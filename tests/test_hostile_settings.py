@@ -13,8 +13,8 @@ import pytest
 from electrify.cli import main
 from electrify.errors import DamagedError, UserError
 from electrify.recipes.schema import recipe_path
+from electrify.training.remote import open_remote
 from electrify.training.signals import parse_duration
-from electrify.training.upload import open_remote
 
 LONG, DEEP = "9" * 5000, "[" * 1000 + "]" * 1000
 TINY = recipe_path("tiny").read_text(encoding="utf-8")

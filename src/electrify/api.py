@@ -94,7 +94,6 @@ def pretrain(
     `checkpoint_fn` is called in the background with the folder of every checkpoint. Ctrl-C saves a
     checkpoint and then raises KeyboardInterrupt.
     """
-    from electrify.training import checkpoint
     from electrify.training import pretrain as commands
     from electrify.training.export_run import validation_record
     from electrify.training.extension import planned_ends
@@ -119,7 +118,7 @@ def pretrain(
     if commands.pretrain(command, checkpoint_fn):
         raise KeyboardInterrupt
     folder = RunFolder(command.out)
-    checkpoints = checkpoint.stored(folder.checkpoints)
+    checkpoints = folder.saved() if folder.started else []
     if not checkpoints:  # stopped while the time budget was being measured
         return Pretrained(folder.path, 0, False, {})
     step = checkpoints[0].step

@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from electrify.corpora.document import Document
+from electrify.corpora.document import Document, write_parquet
 from electrify.storage.commit import sha256_of
 from tests.bad_input.sources import MB, run_within
 from tests.conftest import write_documents
@@ -239,3 +239,16 @@ def test_invalid_settings_files(tmp_path, run, content):
 def test_missing_settings_files(run):
     for name in ("nowhere.toml", ".", "/dev/zero/a"):
         run("corpus", "text", "--config", name, "--out", "docs", code=2)
+
+
+def test_documents_replaced_by_a_table_without_rows(tmp_path, refused, docs, vocab):
+    """A file without row groups would otherwise be skipped without being verified."""
+    shutil.copytree(docs, tmp_path / "docs")
+    file = tmp_path / "docs" / "documents-00001.parquet"
+    write_parquet(file, [])
+    for command in [
+        ("prepare", "docs", "--tokenizer", vocab, "--out", "shards"),
+        ("tokenizer", "docs", "--vocab-size", 150, "--out", "tok"),
+        ("show", "docs", "--count", 60),
+    ]:
+        assert file.name in refused(*command, code=3)

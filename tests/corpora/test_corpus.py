@@ -14,13 +14,13 @@ from tests.conftest import make_documents, write_documents
 from tests.training.nursery import Nursery
 
 from electrify.cli import main
-from electrify.corpora import archive
+from electrify.corpora import archive, plaintext
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
 from electrify.corpora.document import Document, read_parquet, row_groups
 from electrify.corpora.duplicates import KEY, first_occurrences, text_key
 from electrify.errors import DamagedError, UserError
-from electrify.storage.commit import read_manifest, verify
+from electrify.storage.commit import read_manifest, sha256_of, verify
 
 Text = settings_type("text")
 
@@ -278,3 +278,56 @@ def test_a_damaged_parquet_file_is_a_damaged_error(source, tmp_path, electrify):
     assert "is damaged" in electrify("show", tmp_path / "docs", code=3).stderr
     manifest = json.loads((tmp_path / "docs/manifest.json").read_text())
     assert len(verify(tmp_path / "docs", manifest)) == 1
+
+
+def grow(path: Path) -> None:
+    path.write_text(path.read_text() + "\n\nOne more document.\n")
+
+
+def rewrite(path: Path) -> None:
+    path.write_text(path.read_text().replace("a", "b"))
+
+
+def cut(path: Path) -> None:
+    path.write_text(path.read_text()[: path.stat().st_size // 2])
+
+
+def add_beside(path: Path) -> None:
+    (path.parent / "new.txt").write_text("One more document.\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [(grow, 0), (rewrite, None), (cut, 5), (Path.unlink, 0), (Path.unlink, 5), (add_beside, None)],
+)
+def test_sources_that_change_while_they_are_read_are_refused(
+    source, tmp_path, monkeypatch, change, after
+):
+    """Before the first part is read, after it, and after the last one; nothing is finished."""
+    last, parts = source / "59.txt", plaintext.Text.parts
+
+    def changing(self, sources):
+        for number, part in enumerate(parts(self, sources)):
+            if number == after:
+                change(last)
+            yield part
+        if after is None:
+            change(last)
+
+    monkeypatch.setattr(plaintext.Text, "parts", changing)
+    with pytest.raises(UserError, match="the sources changed while they were read") as error:
+        build_corpus(source, tmp_path / "out")
+    assert ("new.txt" if change is add_beside else last.name) in error.value.got
+    assert not (tmp_path / "out/manifest.json").exists()
+
+
+def test_a_source_removed_before_it_is_hashed_is_refused(source, tmp_path, monkeypatch):
+    def removing(path):
+        if path.name == "59.txt":
+            path.unlink()
+        return sha256_of(path)
+
+    monkeypatch.setattr(archive, "sha256_of", removing)
+    with pytest.raises(UserError, match="the sources changed while they were read"):
+        build_corpus(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

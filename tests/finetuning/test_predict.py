@@ -312,3 +312,40 @@ def test_bad_requests_are_refused(encoder_folder, tuned, tmp_path):
             predict(Predict(model, file, **changes))
         assert what in error.value.what
     assert new.read_text() == "text\nkata\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [
+        ("classes", ".csv"),
+        ("classes", ".conll"),
+        ("score", ".tsv"),
+        ("tags", ".conll"),
+        ("tags", ".csv"),
+        ("tags", ".jsonl.gz"),
+        ("plain", ".tsv"),
+    ],
+)
+def test_only_predictions_are_overwritten(suffix, kind, tuned, tmp_path, capsys):
+    settings, out = tuned("tags" if kind == "plain" else kind), tmp_path / f"out{suffix}"
+    file = settings.dev
+    if kind == "plain":
+        file = tmp_path / "new.txt"
+        file.write_text("kata lodi mita\nlota peta\n")
+    chosen = Predict(settings.out, file, out, device="cpu")
+    for foreign in (b"text,label\nmine,good\n", settings.dev.read_bytes(), b"\xff\xfe"):
+        out.write_bytes(foreign)
+        with pytest.raises(UserError, match="does not contain predictions"):
+            predict(chosen)
+        assert out.read_bytes() == foreign
+    out.write_bytes(b"")
+    for _ in range(2):
+        predict(chosen)
+
+
+def test_predictions_of_another_model_are_overwritten(tuned, tmp_path):
+    new, out = tmp_path / "new.conll", tmp_path / "out.conll"
+    new.write_text("kata NN\nlodi NN\n\nmita NN\n")
+    out.write_text("kata NN X\nlodi NN Y\n\nmita NN Z\n")
+    predict(Predict(tuned("tags").out, new, out, device="cpu"))
+    assert out.read_text().startswith("kata NN B-LOC\n")

@@ -237,3 +237,14 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(run, output, tmp_path):
     (newer / "model.safetensors").write_bytes(b"torn")
     assert f"{hurt}: step 7" in output("show", hurt, "--count", 1)
     assert "is damaged and will be skipped" in output.errors
+
+
+def test_only_a_page_of_ours_is_overwritten_by_html(exports, output, tmp_path):
+    out = tmp_path / "page.html"
+    out.write_text("my thesis")
+    output("inspect", exports["electra"], "kata lodi", "--html", out, code=2)
+    assert "is not a page that electrify made" in output.errors
+    assert out.read_text() == "my thesis"
+    out.unlink()
+    for _ in range(2):
+        output("inspect", exports["electra"], "kata lodi", "--html", out)

@@ -27,6 +27,7 @@ from electrify.reports.options import Report
 from electrify.reports.report import report
 from electrify.reports.run import read_run
 from electrify.storage.commit import sha256_of, write_json
+from electrify.training.folder import RunFolder
 from electrify.training.journal import as_line
 
 STEPS = (100, 200, 300, 400)
@@ -358,7 +359,8 @@ def test_parameters_are_counted_in_the_latest_checkpoint(tmp_path):
         folder.mkdir(parents=True)
         save_file({"generator.w": np.zeros((3, width), np.float32)}, folder / "model.safetensors")
         entry = {"name": "model.safetensors", "bytes": 1, "sha256": f"{step}"}
-        manifest = {"kind": "checkpoint", "identity": {"step": step}, "files": [entry]}
+        identity = {"step": step, "run": RunFolder(run).fingerprint}
+        manifest = {"kind": "checkpoint", "identity": identity, "files": [entry]}
         write_json(folder / "manifest.json", manifest)
     assert read_run(run, "run").parameters == 21
     (run / "checkpoints" / "step-00000400" / "manifest.json").unlink()  # as while it is pruned
@@ -520,10 +522,11 @@ def damage_file(run):
 def test_a_damaged_run_is_named_and_nothing_is_written(tmp_path, damage):
     run = make_run(tmp_path / "run")
     damage(run)
-    (tmp_path / "report.html").write_text("the page before")
+    before = '<meta name="generator" content="electrify 0.1.0">'
+    (tmp_path / "report.html").write_text(before)
     with pytest.raises(DamagedError, match="is damaged"):
         made(tmp_path, run)
-    assert (tmp_path / "report.html").read_text() == "the page before"
+    assert (tmp_path / "report.html").read_text() == before
 
 
 def test_a_damaged_result(tmp_path):
@@ -560,3 +563,16 @@ def test_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError, match=r"electrify\[report\]"):
         made(tmp_path, make_glue(tmp_path / "glue"))
+
+
+def test_only_a_page_of_ours_is_overwritten(tmp_path):
+    run, out = make_run(tmp_path / "my-run"), tmp_path / "report.html"
+    for foreign in ("my thesis", '<!DOCTYPE html>\n<meta name="generator" content="thesis">\n'):
+        out.write_text(foreign)
+        with pytest.raises(UserError, match="is not a page that electrify made"):
+            made(tmp_path, run)
+        assert out.read_text() == foreign
+    out.write_text("")
+    made(tmp_path, run)
+    page, _ = made(tmp_path, run)  # again
+    assert "my-run" in page.text

@@ -72,7 +72,7 @@ def test_temporary_files_of_others_stay(tmp_path, name):
 
 def test_a_build_removes_only_its_own_half_written_files(tmp_path):
     out = tmp_path / "out"
-    with Build(out, "model", {}, folders=["encoder"]):
+    with Build(out, "model", {}, files=["part-*", "encoder/*"]):
         pass
     ours = ["settings.toml", "part-0", "encoder/weights", ".parts/settings.json", ".parts/a/b/0"]
     files = [out / name for name in (*ours, "glue/table")]
@@ -80,7 +80,7 @@ def test_a_build_removes_only_its_own_half_written_files(tmp_path):
     for path in temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    with Build(out, "model", {}, folders=["encoder"]):
+    with Build(out, "model", {}, files=["part-*", "encoder/*"]):
         assert [path for path in temporary if path.exists()] == temporary[-1:]
 
 
@@ -159,3 +159,52 @@ def test_the_error_names_the_change_that_a_folder_predates():
         )
     with pytest.raises(UserError, match="was made with other settings"):
         refuse_other(Path("job"), {"seed": 2}, new, others="other settings", later=later)
+
+
+def test_early_files_are_those_of_a_process_that_had_the_lock(tmp_path):
+    run = tmp_path / "run"
+    (run / "tokenizer").mkdir(parents=True)
+    with pytest.raises(UserError, match="contains files that electrify did not make") as error:
+        claim(run, early=("tokenizer",))
+    assert error.value.got == "tokenizer"
+    (run / "lock").touch()  # of a process that was killed
+    with claim(run, early=("tokenizer",)):
+        pass
+    assert (run / "lock").exists()  # so that the next process knows whose they are
+    with claim(run, early=("tokenizer",)):
+        pass
+
+
+@pytest.mark.parametrize("name", [".parts/notes.txt", ".parts/a/b.txt", ".parts/.a.77.tmp"])
+def test_a_build_leaves_a_folder_of_the_same_name_alone(tmp_path, name):
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    with pytest.raises(UserError, match="contains files that electrify did not make") as error:
+        Build(tmp_path / "out", "documents", {})
+    assert error.value.got == name
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
+
+
+def test_a_finished_build_removes_only_its_own_parts(tmp_path):
+    with Build(tmp_path, "model", {}) as build:
+        build.finish({"files": []})
+    (tmp_path / ".parts").mkdir()
+    (tmp_path / ".parts/lock").touch()  # of a process killed after the last commit
+    assert Build(tmp_path, "model", {}).finished
+    assert not (tmp_path / ".parts").exists()
+    (tmp_path / ".parts").mkdir()
+    (tmp_path / ".parts/notes.txt").write_text("mine")
+    assert Build(tmp_path, "model", {}).finished
+    assert (tmp_path / ".parts/notes.txt").exists()
+
+
+@pytest.mark.parametrize("name", [".notes.txt.77.tmp", ".documents.77.tmp"])
+def test_a_build_that_resumes_leaves_temporary_files_of_others(tmp_path, name):
+    files = {"files": ["documents-*.parquet"]}
+    with Build(tmp_path, "documents", {}, **files):
+        pass
+    (tmp_path / name).write_text("mine")
+    (tmp_path / ".documents-00000.parquet.77.tmp").write_text("ours")
+    with Build(tmp_path, "documents", {}, **files):
+        assert [path.name for path in tmp_path.glob(".*.tmp")] == [name]

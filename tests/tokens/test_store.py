@@ -190,3 +190,14 @@ def test_verified_files_are_remembered_until_they_change(tmp_path):
     assert stamp_of(file, "y") not in Verified(tmp_path / "v.json")
     os.utime(file, ns=(1, 1))
     assert stamp_of(file, "x") not in Verified(tmp_path / "v.json")
+
+
+def test_a_file_whose_time_was_restored_is_verified_again(tmp_path):
+    file = tmp_path / "a"
+    file.write_bytes(b"a")
+    verified, times = Verified(), file.stat()
+    verified.add(stamp_of(file, "x"))
+    file.write_bytes(b"b")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert file.stat().st_mtime_ns == times.st_mtime_ns
+    assert stamp_of(file, "x") not in verified

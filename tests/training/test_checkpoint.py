@@ -124,8 +124,14 @@ def test_what_a_killed_process_left_is_cleared_and_nothing_else(tmp_path):
     half_removed.mkdir()
     (half_removed / "state.json").write_text("{}")
     (tmp_path / "mine.txt").write_text("a note")
+    (tmp_path / "step-00000009").mkdir()
+    (tmp_path / "step-00000009/mine.txt").write_text("a note")
     checkpoint.clear_leftovers(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "step-00000001"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "mine.txt",
+        "step-00000001",
+        "step-00000009",
+    ]
 
 
 def test_the_writer_writes_prunes_and_notifies(tmp_path):
@@ -177,3 +183,57 @@ def test_a_full_disk_reported_by_safetensors_is_a_save_error(tmp_path, monkeypat
     writer.save(lambda: taken(1))
     with pytest.raises(SaveError, match="No space left"):
         writer.wait()
+
+
+def test_pruning_leaves_the_checkpoints_of_other_runs_and_keeps_enough_of_its_own(tmp_path):
+    for step in (1, 2, 3):
+        checkpoint.write(tmp_path, taken(step), run=lambda step: "mine")
+    for step in (70, 80, 90):
+        checkpoint.write(tmp_path, taken(step), run="theirs")
+    damaged = checkpoint.write(tmp_path, taken(4), run=lambda step: "mine")
+    (damaged / "manifest.json").write_text("{")
+    (tmp_path / "step-00000000").mkdir()  # nobody can say whose
+    (tmp_path / "step-00000000/notes.txt").write_text("a note")
+    removed = checkpoint.prune(tmp_path, Policy(keep_last=1), run=lambda step: "mine")
+    assert [path.name for path in removed] == ["step-00000001", "step-00000002"][::-1]
+    assert [c.step for c in checkpoint.stored(tmp_path)] == [90, 80, 70, 4, 3, 0]
+    assert [c.step for c in checkpoint.stored(tmp_path, lambda step: "mine")] == [4, 3, 0]
+
+
+def test_pruning_removes_nothing_behind_a_link(tmp_path):
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    for step in (1, 2, 3):
+        checkpoint.write(run, taken(step))
+    (run / "step-00000001").rename(elsewhere)
+    (run / "step-00000001").symlink_to(elsewhere)
+    checkpoint.prune(run, Policy(keep_last=1))
+    assert [c.step for c in checkpoint.stored(run)] == [3, 1]
+    assert checkpoint.faults(run / "step-00000001") == []
+
+
+def test_a_save_renames_the_checkpoint_of_another_run(tmp_path):
+    for number in (1, 2):
+        checkpoint.write(tmp_path, taken(5), run=f"run {number}")
+    assert checkpoint.faults(tmp_path / "step-00000005", "run 2") == []
+    (tmp_path / "step-00000005.other-1").rename(tmp_path / "back")
+    (tmp_path / "back").rename(tmp_path / "step-00000006")
+    manifest = (tmp_path / "step-00000006/manifest.json").read_text()
+    assert '"run": "run 1"' in manifest
+
+
+@pytest.mark.parametrize("name", ["committed_file", "write_json"])
+def test_a_failed_save_leaves_nothing_on_a_full_disk(name, tmp_path, monkeypatch):
+    calls = []
+
+    def full(*arguments):
+        calls.append(arguments)
+        if name == "write_json" or len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return committed_file(*arguments)
+
+    committed_file = checkpoint.committed_file
+    checkpoint.write(tmp_path, taken(1))
+    monkeypatch.setattr(checkpoint, name, full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.write(tmp_path, taken(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]

@@ -756,6 +756,82 @@ def test_a_strangers_files_are_left_alone(nursery, recipe, shards, tmp_path):
     assert {path.name for path in out.iterdir()} == {"thesis.txt", ".thesis.tmp"}
 
 
+@pytest.mark.parametrize("name", ["tokenizer", "networks"])
+def test_a_tokenizer_or_networks_of_others_are_not_overwritten(
+    name, nursery, recipe, shards, tmp_path
+):
+    """A folder per project, with its tokenizer in it, is a likely --out."""
+    out, log = tmp_path / "out", tmp_path / "log"
+    (out / name).mkdir(parents=True)
+    (out / name / "tokenizer.json").write_text("mine")
+    assert nursery.run("pretrain", recipe, "--data", shards, "--out", out, log=log) == 2
+    assert f"got: {name}" in log.read_text()
+    assert [path.relative_to(out).as_posix() for path in sorted(out.rglob("*"))] == [
+        name,
+        f"{name}/tokenizer.json",
+    ]
+    assert (out / name / "tokenizer.json").read_text() == "mine"
+
+
+KILLED_BEFORE_RUN_JSON = """
+import os, signal
+from electrify.training import folder
+folder.environment = lambda: {how}
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [("os.kill(os.getpid(), signal.SIGKILL)", -9), ("open('/nowhere/file')", 1)]
+)
+def test_ended_before_run_json_is_written_the_same_command_starts_the_run(
+    how, code, nursery, recipe, shards, tmp_path
+):
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = ("pretrain", recipe, "--data", shards, "--out", run, "--run.steps", 2)
+    before = KILLED_BEFORE_RUN_JSON.format(how=how)
+    assert nursery.run(*command, log=log, before=before) == code
+    assert (run / "tokenizer").is_dir()
+    assert not (run / "run.json").exists()
+    assert nursery.run(*command, log=log) == 0
+
+
+MOVED = """
+import os
+from electrify.training.training import Stepper
+accumulate = Stepper.accumulate
+def moving(self, step, batch):
+    if step == 12:
+        os.rename({run!r}, {moved!r})
+        {then}
+    return accumulate(self, step, batch)
+Stepper.accumulate = moving
+"""
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_run_that_is_moved_while_it_trains_is_not_written_again_at_the_old_place(
+    replaced, unbroken, nursery, recipe, shards, tmp_path
+):
+    run, moved, log = tmp_path / "run", tmp_path / "moved", tmp_path / "log"
+    then = f"import shutil; shutil.copytree({str(tmp_path / 'other')!r}, {str(run)!r})"
+    if replaced:
+        (tmp_path / "other").mkdir()
+        about = json.loads((unbroken / "run.json").read_text())
+        about["identity"]["recipe"]["run"]["seed"] = 9
+        (tmp_path / "other/run.json").write_text(json.dumps(about))
+    before = MOVED.format(run=str(run), moved=str(moved), then=then if replaced else "")
+    command = ("pretrain", recipe, "--data", shards, "--run.steps", 20)
+    assert nursery.run(*command, "--out", run, log=log, before=before) == 2
+    assert "the folder of the run was moved, removed or replaced" in log.read_text()
+    names = [path.name for path in run.iterdir()] if run.exists() else []
+    assert set(names) <= {"run.json"}
+    kept = checkpoint.stored(moved / "checkpoints")
+    assert {c.step for c in kept} <= {0, 10}  # the save of step 10 may not have been complete
+    assert not any(checkpoint.faults(c.folder) for c in kept)
+    assert nursery.run(*command, "--out", moved, log=log) == 0
+    assert checkpoint.stored(moved / "checkpoints")[0].step == 20
+
+
 SEEN = """
 from electrify.training import pretrain as module
 pretrain = module.pretrain

@@ -18,9 +18,10 @@ from fsspec.registry import _registry, register_implementation
 from electrify.errors import UserError
 from electrify.storage.build import committed_file
 from electrify.storage.commit import write_json
-from electrify.training import upload
+from electrify.training import remote as remotes
 from electrify.training.checkpoint import faults
-from electrify.training.upload import Uploads, mask
+from electrify.training.remote import check_target, mask
+from electrify.training.upload import Uploads
 
 SOON = 30.0  # seconds; a test that passes never waits so long
 
@@ -135,7 +136,7 @@ def test_copies_where_there_are_no_hard_links(tmp_path, monkeypatch):
     def refuse(*_: Any) -> None:
         raise PermissionError("no links here")
 
-    monkeypatch.setattr(upload.os, "link", refuse)
+    monkeypatch.setattr("os.link", refuse)
     uploads = Uploads(f"file://{tmp_path}/target")
     uploads.committed(commit(tmp_path, 1))
     assert uploads.close(SOON) == []
@@ -412,7 +413,9 @@ def test_a_killed_process_leaves_its_uploads_to_the_next(tmp_path):
         ("s3://bucket/runs", "pip install s3fs"),
         ("gs://bucket/runs", "pip install gcsfs"),
         ("nowhere://ann:geheim@host/runs", "Protocol not known"),
-        ("s3:/bucket", "must be a URL"),
+        ("s3:/bucket", "must be the URL of a folder"),
+        ("file://", "must be the URL of a folder"),
+        ("file:///", "must be the URL of a folder"),
     ],
 )
 def test_the_url_is_checked_at_the_start(url, message, monkeypatch):
@@ -425,7 +428,7 @@ def test_the_url_is_checked_at_the_start(url, message, monkeypatch):
 
 
 def test_the_hub_is_a_target():
-    system, path = upload.open_remote("hf://ann/encoder/runs/one/")
+    system, path = remotes.open_remote("hf://ann/encoder/runs/one/")
     assert type(system).__name__ == "HfFileSystem"
     assert path == "ann/encoder/runs/one"
 
@@ -453,3 +456,57 @@ def test_the_state_on_disk_says_what_was_uploaded_where(tmp_path):
     assert state["target"] == f"file://{tmp_path}/target"
     assert list(state["uploaded"]) == ["step-00000001"]
     assert state["not_uploaded"] == {}
+
+
+def commit_of(run: Path, step: int, fingerprint: str) -> Path:
+    """Write a small checkpoint of the run with a fingerprint."""
+    folder = commit(run, step)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["identity"]["run"] = fingerprint
+    write_json(folder / "manifest.json", manifest)
+    return folder
+
+
+def test_two_runs_do_not_share_a_target(tmp_path, messages):
+    url = f"file://{tmp_path}/my [target]"
+    check_target(url, tmp_path / "a", "first")  # does not exist yet
+    first = Uploads(url)
+    first.committed(commit_of(tmp_path / "a", 10, "first"))
+    assert first.close(SOON) == []
+    check_target(url, tmp_path / "a", "first")
+    with pytest.raises(UserError, match="--upload has checkpoints of another run"):
+        check_target(url, tmp_path / "b", "second")
+    second = Uploads(url, messages.append)  # started before the first one had uploaded anything
+    second.committed(commit_of(tmp_path / "b", 10, "second"))
+    (missing,) = second.close(SOON)
+    assert "another run" in missing
+    assert len(messages) == 1  # without any retry
+    manifest = json.loads((tmp_path / "my [target]/step-00000010/manifest.json").read_text())
+    assert manifest["identity"]["run"] == "first"
+
+
+def test_checkpoints_of_another_run_are_not_uploaded(tmp_path):
+    commit_of(tmp_path, 1, "mine")
+    commit_of(tmp_path, 9, "theirs")
+    uploads = Uploads(f"file://{tmp_path}/target")
+    uploads.resume(tmp_path, "mine")
+    assert uploads.close(SOON) == []
+    assert [path.name for path in (tmp_path / "target").iterdir()] == ["step-00000001"]
+
+
+@pytest.mark.parametrize("name", ["run", "run/checkpoints", "run/uploads", "link"])
+def test_the_run_itself_is_not_a_target(name, tmp_path):
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("run/checkpoints")
+    with pytest.raises(UserError, match="--upload must not be a folder of the run"):
+        check_target(f"file://{tmp_path / name}", tmp_path / "run", "mine")
+
+
+def test_a_server_that_does_not_answer_does_not_delay_the_start(
+    remote, gate, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(remotes, "SECONDS_TO_CHECK", 0.1)
+    monkeypatch.setattr(Faulty, "glob", lambda *_: gate.wait(SOON))
+    begin = time.monotonic()
+    check_target("faulty://runs", tmp_path, "mine")
+    assert time.monotonic() - begin < SOON / 2

@@ -8,7 +8,7 @@ first, then copied without the dropped documents.
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, make_dataclass
@@ -22,7 +22,7 @@ import tyro
 from numpy.typing import NDArray
 
 from electrify import config
-from electrify.corpora.archive import source_fingerprint
+from electrify.corpora.archive import source_fingerprint, unchanged
 from electrify.corpora.clean import Filters, reason_to_drop, repair_unicode, tidy
 from electrify.corpora.document import (
     SHORT_DOCUMENT,
@@ -127,6 +127,12 @@ def settings_type(kind: str) -> type[Corpus]:
 def corpus(settings: Corpus) -> dict[str, Any]:
     """Build the documents and return their manifest."""
     refuse_output_in_source(settings.out, _paths(settings.sources))
+    are_files = not isinstance(settings.reader, HasFingerprints)
+    with unchanged(_paths(settings.sources) if are_files else []) as check_sources:
+        return _corpus(settings, check_sources)
+
+
+def _corpus(settings: Corpus, check_sources: Callable[[], None]) -> dict[str, Any]:
     identity = {
         "settings": {
             "kind": type(settings.reader).__name__,
@@ -135,7 +141,7 @@ def corpus(settings: Corpus) -> dict[str, Any]:
         },
         "sources": _fingerprints(settings.reader, settings.sources),
     }
-    with Build(settings.out, "documents", identity) as build:
+    with Build(settings.out, "documents", identity, files=["documents-*.parquet"]) as build:
         if build.finished:
             print(f"{settings.out} is already made with these settings; nothing to do")
             return read_manifest(settings.out, "documents")
@@ -145,6 +151,7 @@ def corpus(settings: Corpus) -> dict[str, Any]:
             with executor(settings.workers) as pool:
                 read = _read_all(build, settings, pool, STAGED if needs_all else FINAL)
                 written = _publish(build, settings.filters, read, pool) if needs_all else read
+            check_sources()
         except UserError:
             build.withdraw()
             raise

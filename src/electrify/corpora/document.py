@@ -147,6 +147,8 @@ def row_groups(folder: Path) -> list[Slice]:
     for entry in read_manifest(folder, "documents")["files"]:
         path = folder / entry["name"]
         with _opened(path) as file:
+            if (size := path.stat().st_size) != entry["bytes"]:
+                raise ValueError(f"{size:,} bytes, expected {entry['bytes']:,}")
             count = file.metadata.num_row_groups
         slices += [Slice(path, group, group + 1, entry["sha256"]) for group in range(count)]
     return slices

@@ -41,7 +41,7 @@ def export_networks(
     longest: int,
 ) -> dict[str, Any]:
     """Write every network with its card and the tokenizer; returns the folder's manifest."""
-    with Build(out, "model", identity, folders=networks) as build:
+    with Build(out, "model", identity, files=[f"{role}/*" for role in networks]) as build:
         if build.finished:
             return read_manifest(out, "model")
         files: list[dict[str, Any]] = []

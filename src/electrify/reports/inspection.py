@@ -22,7 +22,7 @@ from electrify.reports.heat import (
 )
 from electrify.reports.judged import Corruption, Judged, judge
 from electrify.reports.options import Inspect
-from electrify.reports.page import asset
+from electrify.reports.page import asset, check_page
 from electrify.reports.pair import LoadedPair, load_pair
 from electrify.reports.serve import serve
 from electrify.reports.spelling import on_one_line
@@ -101,6 +101,8 @@ def _check(settings: Inspect) -> None:
             got=f"no folder {settings.html.absolute().parent}",
             fix="create the folder, or choose another file",
         )
+    if settings.html:
+        check_page(settings.html)
 
 
 def _print(pair: LoadedPair, text: str, tokens: Sequence[Token]) -> None:

@@ -6,14 +6,17 @@ All plain text is escaped by `text`; `Html` is already escaped. The type checker
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import NamedTuple, NewType
 
 from electrify import __version__
+from electrify.errors import UserError
 from electrify.reports.plots import SERIES
 
 Html = NewType("Html", str)
 EMPTY_CELL = Html("–")
 
+_OWN_PAGES = (b'<meta name="generator" content="electrify ', b"<title>electrify inspect</title>")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """The Content-Security-Policy of the page: browsers fetch nothing and run no script."""
 
@@ -173,6 +176,20 @@ def grid(figures: Iterable[Html]) -> Html:
 def details(summary: Html, inner: Html) -> Html:
     """Return content that is collapsed until clicked."""
     return Html(f"<details><summary>{summary}</summary>\n{inner}\n</details>")
+
+
+def check_page(path: Path) -> None:
+    """Raise an error if a page would overwrite a file that is not a page of electrify."""
+    if not path.is_file() or not (size := path.stat().st_size):
+        return
+    with path.open("rb") as file:
+        head = file.read(2048)
+    if not any(mark in head for mark in _OWN_PAGES):
+        raise UserError(
+            f"{path} is not a page that electrify made",
+            got=f"a file of {size:,} bytes",
+            fix="use another name, or remove the file; nothing was changed",
+        )
 
 
 def document(

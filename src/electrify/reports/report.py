@@ -10,7 +10,17 @@ from electrify.reports.comparison import comparison_section
 from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
 from electrify.reports.heat import Token, caught_text, counts_text, examples_of_run, heat_html
 from electrify.reports.options import Report
-from electrify.reports.page import Html, Section, asset, document, joined, name, paragraph, text
+from electrify.reports.page import (
+    Html,
+    Section,
+    asset,
+    check_page,
+    document,
+    joined,
+    name,
+    paragraph,
+    text,
+)
 from electrify.reports.run import RunRecord, read_run
 from electrify.reports.run_section import capitalised, run_section, state, verdict_headline
 from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
@@ -52,6 +62,7 @@ def _check(settings: Report) -> None:
             got="a folder" if settings.out.is_dir() else f"no folder {settings.out.parent}",
             fix="use an --out file in an existing folder",
         )
+    check_page(settings.out)
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

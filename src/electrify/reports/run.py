@@ -14,7 +14,6 @@ from electrify.objectives.verdict import RunVerdict, run_verdict
 from electrify.recipes.schema import Recipe
 from electrify.reports.provenance import Source, read_source
 from electrify.storage.commit import checked_manifest
-from electrify.training import checkpoint
 from electrify.training.clock import TIME_PARTS, time_shares
 from electrify.training.extension import Extension, extensions_of, planned_ends
 from electrify.training.folder import RunFolder
@@ -163,7 +162,7 @@ def read_run(folder: Path, name: str) -> RunRecord:
     former = objective_class(recipe.objective.kind).former_names
     metrics = [renamed(r, former) for r in _journal(folder, METRICS_FILE, sources)]
     timing = _journal(folder, TIMING_FILE, sources)
-    saved, parameters = _newest_checkpoint(folder, sources)
+    saved, parameters = _newest_checkpoint(run_folder, sources)
     try:
         state = _data_state(run_folder)
         run = RunRecord(
@@ -205,12 +204,11 @@ def _journal(folder: Path, name: str, sources: list[Source]) -> Records:
     return parse_records(content, folder / name)
 
 
-def _newest_checkpoint(folder: Path, sources: list[Source]) -> tuple[int, int | None]:
+def _newest_checkpoint(folder: RunFolder, sources: list[Source]) -> tuple[int, int | None]:
     """Return the step and the parameter count of the latest checkpoint, from its header."""
-    for step, path in checkpoint.stored(folder / "checkpoints"):
-        name = f"checkpoints/{path.name}/manifest.json"
+    for step, path in folder.saved():
         try:
-            files = checked_manifest(folder / name)["files"]
+            files = checked_manifest(path / "manifest.json")["files"]
             entry = next(file for file in files if file["name"] == "model.safetensors")
             with safe_open(path / entry["name"], "numpy") as tensors:
                 names = tensors.keys()

@@ -116,19 +116,22 @@ def _verify(settings: Show) -> None:
     from electrify.training import checkpoint
     from electrify.training.folder import RunFolder
 
-    folder = RunFolder(settings.folder).checkpoints
-    stored = checkpoint.stored(folder)
-    faults = {one.step: wrong for one in stored if (wrong := checkpoint.faults(one.folder))}
+    folder = RunFolder(settings.folder)
+    folder.load_tokenizer()
+    stored, run = checkpoint.stored(folder.checkpoints), folder.fingerprints
+    faults = {
+        one.step: wrong for one in stored if (wrong := checkpoint.faults(one.folder, run(one.step)))
+    }
     if faults:
         raise DamagedError(
             f"{settings.folder}: {len(faults)} of {len(stored)} checkpoints are damaged",
             got="\n       ".join(f"step {step}: {wrong[0]}" for step, wrong in faults.items()),
-            fix="delete them; the run resumes from the latest intact checkpoint",
+            fix="move them away; the run resumes from its latest intact checkpoint",
         )
     if not stored:
         raise UserError(
             f"{settings.folder} has no checkpoint to verify",
-            got=f"no checkpoint in {folder}",
+            got=f"no checkpoint in {folder.checkpoints}",
             fix="train first, or restore the checkpoints from a backup",
         )
     steps = ", ".join(f"{one.step:,}" for one in reversed(stored))

@@ -35,9 +35,9 @@ MakePart = Callable[[_Part, int, Path], Record]
 class Build:
     """A folder under construction; `identity` is everything that decides its bytes.
 
-    `later` maps fields of the identity that older folders lack to the change that added each.
-    `folders` are the subfolders of `out` that hold parts. The folder is locked until the `with`
-    block ends.
+    `files` are the names, or patterns of names, of what is built. `later` maps fields of the
+    identity that older folders lack to the change that added each. The folder is locked until the
+    `with` block ends.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Build:
         kind: str,
         identity: dict[str, Any],
         later: Mapping[str, str] | None = None,
-        folders: Iterable[str] = (),
+        files: Iterable[str] = (),
     ) -> None:
         self.out, self.kind, self.identity, self.later = out, kind, identity, later or {}
         self.staging = out / ".parts"
         self.finished = False
         self._claim: Claim | None = None
-        self._written = ["*", ".parts/**/*", *(f"{folder}/*" for folder in folders)]
+        self._written = ["manifest.json", "settings.toml", ".parts/**/*", *files]
         try:
             self._open()
         except BaseException:
@@ -70,7 +70,7 @@ class Build:
         if manifest.exists():
             self._refuse_other(checked_manifest(manifest)["identity"], self.identity, "was made")
             self.finished = True
-            shutil.rmtree(self.staging, ignore_errors=True)  # if killed after the last commit
+            self._remove_staging()  # if killed after the last commit
             return
         self._claim = Claim(
             self.out,
@@ -88,6 +88,14 @@ class Build:
     def _refuse_other(self, before: dict[str, Any], now: dict[str, Any], was: str) -> None:
         others = "other settings, other input or other versions"
         refuse_other(self.out, before, now, others, was, later=self.later)
+
+    def _remove_staging(self) -> None:
+        """Remove the staging folder unless it is another's; the settings, which tell, last."""
+        ours = (self.staging / "settings.json").exists()
+        if ours or all(path.name == "lock" for path in self.staging.glob("*")):
+            for folder in filter(Path.is_dir, self.staging.glob("*")):
+                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(self.staging, ignore_errors=True)
 
     def save_settings(self, toml: str) -> None:
         """Write the resolved settings to settings.toml."""
@@ -125,7 +133,7 @@ class Build:
             **manifest,
         }
         write_json(self.out / "manifest.json", manifest)
-        shutil.rmtree(self.staging, ignore_errors=True)
+        self._remove_staging()
         self._release()
         return manifest
 

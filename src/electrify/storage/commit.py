@@ -123,6 +123,10 @@ PARTS = Expected(
 
 _MANIFEST = {"kind": TEXT, "identity": TABLE, "files": LIST}
 _FILE = {"name": TEXT, "bytes": NATURAL, "sha256": TEXT}
+FILES_IF_ANY = Expected(
+    "a list of files",
+    lambda value: value is None or (isinstance(value, list) and all(map(_is_file, value))),
+)
 _SHARD = {"examples": NATURAL, "tokens": NATURAL, "index_crc32": NATURAL}
 _SPLIT = {
     **dict.fromkeys(("documents", "examples", "tokens", "text_tokens", "unknown_tokens"), NATURAL),
@@ -145,6 +149,10 @@ _OF_KIND: dict[str, dict[str, Expected]] = {
         },
     },
 }
+
+
+def _is_file(entry: Any) -> bool:
+    return isinstance(entry, dict) and all(kind.fits(entry.get(k)) for k, kind in _FILE.items())
 
 
 def checked_json(path: Path, kinds: Mapping[str, Expected]) -> dict[str, Any]:

@@ -22,8 +22,9 @@ class Claim:
     """A folder that only this process may work in until the claim is closed.
 
     `identity` is the file below the folder that is written first. Until it exists, the folder may
-    contain nothing but the lock and the names in `early`. `written` are the names, or patterns of
-    names, of committed files; half-written ones are removed.
+    contain nothing but the lock and, if there is a lock, the names in `early`: a process that was
+    killed before it wrote the identity leaves both. `written` are the names, or patterns of names,
+    of committed files; half-written ones are removed.
     """
 
     def __init__(
@@ -39,13 +40,12 @@ class Claim:
         self._identity, self._lock_path = folder / identity, folder / lock
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is a file", got=f"{folder}", fix="use a folder for --out")
-        known = {*early, Path(lock).parts[0]}
-        known |= {path.relative_to(folder).parts[0] for path in left_over(folder, [identity])}
-        found = sorted({path.name for path in folder.iterdir()} - known) if folder.is_dir() else []
-        if found and not self._identity.exists():
+        self._early = [folder / name for name in early]
+        found = [] if self._identity.exists() else strangers(folder, identity, lock, early)
+        if found:
             raise UserError(
                 f"{folder} contains {strange}",
-                got=", ".join(found[:5]),
+                got=", ".join(sorted(found)[:5]),
                 fix="use a new or empty folder for --out; nothing was touched",
             )
         parent = self._lock_path.parent
@@ -67,9 +67,9 @@ class Claim:
             raise
 
     def close(self) -> None:
-        """Release the folder; if it has no identity yet, remove what the claim created."""
+        """Release the folder; if nothing was written yet, remove what the claim created."""
         with self._lock, suppress(OSError):  # a folder that is not empty stays
-            if not self._identity.exists():
+            if not any(path.exists() for path in (self._identity, *self._early)):
                 self._lock_path.unlink(missing_ok=True)
                 for folder in filter(Path.exists, self._created):  # innermost first
                     folder.rmdir()
@@ -79,6 +79,21 @@ class Claim:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def strangers(folder: Path, identity: str, lock: str, early: Collection[str] = ()) -> set[str]:
+    """Return the files and folders that no `Claim` left in a folder without an identity."""
+    lock_path = folder / lock
+    halves = left_over(folder, [identity])
+    known = {Path(lock).parts[0], *(path.relative_to(folder).parts[0] for path in halves)}
+    if halves or lock_path.exists():
+        known |= set(early)
+    found = {path.name for path in folder.iterdir()} - known if folder.is_dir() else set()
+    if lock_path.parent != folder:
+        inside = (path for path in lock_path.parent.rglob("*") if not path.is_dir())
+        ours = {lock_path, *halves}
+        found |= {path.relative_to(folder).as_posix() for path in inside if path not in ours}
+    return found
 
 
 def refuse_other(

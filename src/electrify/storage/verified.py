@@ -9,7 +9,7 @@ from electrify.errors import DamagedError
 from electrify.storage.commit import read_json, write_json
 
 Stamp = tuple[str, str, int, int, int]
-"""Path, expected SHA-256, size, modification time and inode."""
+"""Path, expected SHA-256, size, time of the last change and inode."""
 
 
 class Verified:
@@ -40,9 +40,12 @@ class Verified:
 
 
 def stamp_of(path: Path, sha256: str) -> Stamp:
-    """Return a stamp that identifies a file as it is now; writing to the file changes it."""
+    """Return a stamp that identifies a file as it is now; writing to the file changes it.
+
+    The time is that of the inode, because `cp -p` and `touch` can set the modification time.
+    """
     stat = path.stat()
-    return os.path.realpath(path), sha256, stat.st_size, stat.st_mtime_ns, stat.st_ino
+    return os.path.realpath(path), sha256, stat.st_size, stat.st_ctime_ns, stat.st_ino
 
 
 def _read(path: Path) -> set[Stamp]:

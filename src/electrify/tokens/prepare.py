@@ -35,6 +35,7 @@ from electrify.tokens.splits import (
 )
 
 ROW_GROUPS_PER_SHARD = 4  # of 4 million characters each, so a shard has a few million tokens
+SHARD_FILES = (*(f"{split}-*.safetensors" for split in SPLITS), "tokenizer/*")
 SHORTEST_LENGTH = 8
 LONGEST_LENGTH = 65_535
 COUNTED = ("documents", "examples", "tokens", "text_tokens", "dropped_tokens", "unknown_tokens")
@@ -104,7 +105,7 @@ def prepare(settings: Prepare) -> dict[str, Any]:
         "tokenizer": {"vocab_size": loaded.vocab_size, "sha256": loaded.fingerprint},
         "inputs": inputs,
     }
-    with Build(settings.out, "shards", identity, folders=("tokenizer",)) as build:
+    with Build(settings.out, "shards", identity, files=SHARD_FILES) as build:
         if build.finished:
             print(f"{settings.out} is already made with these settings; nothing to do")
             return read_manifest(settings.out, "shards")

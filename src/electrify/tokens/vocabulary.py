@@ -65,7 +65,7 @@ def make_tokenizer(settings: MakeTokenizer) -> LoadedTokenizer:
         "inputs": [describe_documents(folder) for folder in settings.docs],
         "converted_sha256": converted.fingerprint if converted else None,
     }
-    with Build(settings.out, "tokenizer", identity) as build:
+    with Build(settings.out, "tokenizer", identity, files=["tokenizer*.json"]) as build:
         if build.finished:
             print(f"{settings.out} is already made with these settings; nothing to do")
             return tokenizers_on_disk.load_tokenizer(settings.out)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,12 +76,38 @@ def snapshot(
     return Snapshot(step, copies(model), copies(optimizer), state)
 
 
-def stored(folder: Path) -> list[Stored]:
-    """Return the checkpoints in a folder, newest first, without verifying them."""
+RunOf = Callable[[int], str]
+"""Maps a step to the run that its checkpoint must be of; empty for any run."""
+
+
+def any_run(step: int) -> str:
+    """Return the name that stands for any run."""
+    return ""
+
+
+def stored(folder: Path, run: RunOf = any_run) -> list[Stored]:
+    """Return the checkpoints in a folder, newest first, without verifying them.
+
+    If `run` is given, those that belong to another run are left out.
+    """
     if not folder.is_dir():
         return []
     found = [(path, _NAME.fullmatch(path.name)) for path in folder.iterdir() if path.is_dir()]
-    return sorted((Stored(int(match[1]), path) for path, match in found if match), reverse=True)
+    checkpoints = (Stored(int(match[1]), path) for path, match in found if match)
+    return sorted((c for c in checkpoints if _may_be_of(c.folder, run(c.step))), reverse=True)
+
+
+def _may_be_of(folder: Path, run: str) -> bool:
+    """Return whether a checkpoint is not known to be of another run."""
+    return not run or _run_of(folder) in (run, None)
+
+
+def _run_of(folder: Path) -> str | None:
+    """Return the run that wrote a checkpoint; None if its manifest cannot be read."""
+    try:
+        return str(checked_manifest(folder / "manifest.json")["identity"].get("run", ""))
+    except (DamagedError, OSError):
+        return None
 
 
 def faults(folder: Path, run: str = "") -> list[str]:
@@ -104,18 +131,10 @@ def _name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def any_run(step: int) -> str:
-    """Return the name that stands for any run."""
-    return ""
-
-
-def newest(
-    folder: Path, warn: Callable[[str], None], run: Callable[[int], str] = any_run
-) -> Stored | None:
+def newest(folder: Path, warn: Callable[[str], None], run: RunOf = any_run) -> Stored | None:
     """Return the newest intact checkpoint; None if there is no checkpoint.
 
-    `run` maps a step to the run that its checkpoint must be of; empty for any run. Raises an
-    error if every checkpoint is damaged: a run never silently starts from scratch.
+    Raises an error if every checkpoint is damaged: a run never silently starts from scratch.
     """
     damaged: list[str] = []
     for checkpoint in stored(folder):
@@ -153,35 +172,55 @@ def write(folder: Path, taken: Snapshot, keep: bool = False, run: str = "") -> P
     staged = folder / f"{_STAGED}{final.name}"
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
-    files = [
-        committed_file(staged, _MODEL, partial(save_file, taken.model)),
-        committed_file(staged, _OPTIMIZER, partial(save_file, taken.optimizer)),
-        committed_file(staged, _STATE, lambda path: path.write_bytes(json_bytes(taken.state))),
-    ]
-    if keep:
-        (staged / "keep").touch()
-    write_json(
-        staged / "manifest.json",
-        {"kind": "checkpoint", "identity": {"step": taken.step, "run": run}, "files": files},
-    )
-    if final.exists():  # damaged
-        shutil.rmtree(final)
-    staged.rename(final)
+    try:
+        _write_files(staged, taken, keep, run)
+        _make_room(final, run)
+        staged.rename(final)
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)  # on a full disk, half a checkpoint is in the way
+        raise
     fsync_folder(folder)
     return final
 
 
-def prune(folder: Path, policy: Policy) -> list[Path]:
-    """Remove the checkpoints that the policy does not keep; the newest intact one always stays."""
-    checkpoints = stored(folder)
-    intact = next((c for c in checkpoints if not faults(c.folder)), None)
+def _write_files(folder: Path, taken: Snapshot, keep: bool, run: str) -> None:
+    files = [
+        committed_file(folder, _MODEL, partial(save_file, taken.model)),
+        committed_file(folder, _OPTIMIZER, partial(save_file, taken.optimizer)),
+        committed_file(folder, _STATE, lambda path: path.write_bytes(json_bytes(taken.state))),
+    ]
+    if keep:
+        (folder / "keep").touch()
+    write_json(
+        folder / "manifest.json",
+        {"kind": "checkpoint", "identity": {"step": taken.step, "run": run}, "files": files},
+    )
+
+
+def _make_room(final: Path, run: str) -> None:
+    """Remove a damaged checkpoint of `run`; one of another run, or a link, is renamed."""
+    if final.is_symlink() or not _may_be_of(final, run):
+        names = (final.with_name(f"{final.name}.other-{number}") for number in count(1))
+        final.rename(next(name for name in names if not name.exists()))
+    elif final.exists():
+        shutil.rmtree(final)
+
+
+def prune(folder: Path, policy: Policy, run: RunOf = any_run) -> list[Path]:
+    """Remove the checkpoints of `run` that the policy does not keep.
+
+    The newest intact one always stays, as do links and the checkpoints of other runs.
+    """
+    checkpoints = stored(folder, run)
+    intact = next((c for c in checkpoints if not faults(c.folder, run(c.step))), None)
     if intact is None:
         return []
     newest_ones = {intact, *checkpoints[: policy.keep_last]}
     removed = []
     for checkpoint in checkpoints:
         pinned = checkpoint.step in policy.steps_kept or (checkpoint.folder / "keep").exists()
-        if checkpoint in newest_ones or pinned:
+        ours = _run_of(checkpoint.folder) is not None and not checkpoint.folder.is_symlink()
+        if checkpoint in newest_ones or pinned or not ours:
             continue
         # The manifest is removed first, so that a partly removed folder is not a checkpoint.
         (checkpoint.folder / "manifest.json").unlink(missing_ok=True)
@@ -199,21 +238,27 @@ def clear_leftovers(folder: Path) -> None:
         return  # pruning leaves at least one intact: this is damage that somebody may repair
     for path in incomplete:
         # A checkpoint that lacks only its manifest is damaged, not partly removed.
-        if not all((path / name).is_file() for name in _FILES):
+        names = {file.name for file in path.iterdir()}
+        if not names >= set(_FILES) and names <= {*_FILES, "keep"}:
             shutil.rmtree(path, ignore_errors=True)
 
 
 class Writer:
-    """Writes snapshots in the background, one at a time; an error surfaces at the next call."""
+    """Writes snapshots in the background, one at a time; an error surfaces at the next call.
+
+    `check_folder` is called before each write, and raises an error if the folder may not be used.
+    """
 
     def __init__(
         self,
         folder: Path,
         policy: Policy,
         committed: Callable[[Path], None] = lambda path: None,
-        run: Callable[[int], str] = any_run,
+        run: RunOf = any_run,
+        check_folder: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder, self.policy, self.committed, self.run = folder, policy, committed, run
+        self.check_folder = check_folder
         self.blocked = 0.0
         """Seconds that training waited for saves."""
         self.seconds = 0.0
@@ -231,12 +276,13 @@ class Writer:
 
     def _write(self, taken: Snapshot, and_prune: bool) -> None:
         begin = time.monotonic()
+        self.check_folder()
         keep, run = taken.step in self.policy.steps_kept, self.run(taken.step)
         folder = write(self.folder, taken, keep, run)
         self.seconds = time.monotonic() - begin
         self.committed(folder)
         if and_prune:
-            prune(self.folder, self.policy)
+            prune(self.folder, self.policy, self.run)
 
     def check(self) -> None:
         """Raise the error of the last write, if it has failed."""

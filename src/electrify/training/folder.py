@@ -10,6 +10,7 @@ RUN/metrics.jsonl      see journal.py
 RUN/verified.json      which shards have been verified, see storage/verified.py
 """
 
+import errno
 import hashlib
 import os
 import platform
@@ -21,11 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify import config
-from electrify.errors import UserError
+from electrify.errors import DamagedError, UserError
 from electrify.objectives.objective import objective_class
 from electrify.recipes.schema import Recipe
 from electrify.storage.build import versions
 from electrify.storage.commit import (
+    FILES_IF_ANY,
     TABLE,
     TEXT,
     checked_json,
@@ -34,12 +36,13 @@ from electrify.storage.commit import (
     json_bytes,
     read_manifest,
     sha256_of,
+    verify,
     write_json,
 )
 from electrify.storage.folder import Claim, refuse_other
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
-from electrify.training.checkpoint import stored
+from electrify.training.checkpoint import Stored, stored
 from electrify.training.extension import Extension, begun_before, extensions_of
 from electrify.training.options import Pretrain, repeated_options
 from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
@@ -51,8 +54,10 @@ FREE = {"log_every", "eval_every", "eval_batches", "save_every", "keep_last", "k
 
 _ABOUT = {
     **dict.fromkeys(("identity", "identity.recipe", "identity.data", "made_with"), TABLE),
-    **dict.fromkeys(("shards", "shards.identity", "shards.splits"), TABLE),
+    **dict.fromkeys(("shards", "shards.identity", "shards.identity.tokenizer"), TABLE),
+    "shards.splits": TABLE,
     "data": TEXT,
+    "tokenizer": FILES_IF_ANY,
 }
 
 
@@ -87,6 +92,34 @@ class RunFolder(NamedTuple):
                 fix="give the --out folder of `electrify pretrain`",
             )
         return checked_json(file, _ABOUT)
+
+    def saved(self) -> list[Stored]:
+        """Return the checkpoints of the run, newest first, without verifying them."""
+        return stored(self.checkpoints, self.fingerprints)
+
+    def load_tokenizer(self) -> LoadedTokenizer:
+        """Load the tokenizer; it is an error if the run was started with another one."""
+        about = self.about
+        found = verify(self.path, {"files": about.get("tokenizer", [])})
+        if not found:
+            loaded = tokenizers.load_tokenizer(self.tokenizer)
+            expected = about["shards"]["identity"]["tokenizer"].get("sha256")
+            # Older runs have no hashes of the files, only this one, which depends on the version.
+            same_version = about["made_with"].get("tokenizers") == version("tokenizers")
+            if "tokenizer" in about or not same_version or loaded.fingerprint == expected:
+                return loaded
+            found = [f"SHA-256 is {loaded.fingerprint}, should be {expected}"]
+        raise DamagedError(
+            f"{self.tokenizer} is not the tokenizer that the run was started with",
+            got="; ".join(found),
+            fix=f"restore it from {Path(about['data']) / 'tokenizer'}",
+        )
+
+    def check_unmoved(self, fingerprint: str) -> None:
+        """Raise an error if this is no longer the folder of the run with this fingerprint."""
+        if not self.started or self.fingerprints(0) != fingerprint:
+            what = "the folder of the run was moved, removed or replaced; move it back"
+            raise FileNotFoundError(errno.ENOENT, what, str(self.path))
 
     @property
     def recipe(self) -> Recipe:
@@ -217,12 +250,14 @@ class RunFolder(NamedTuple):
             if (about := self.about) != {**about, **latest}:
                 write_json(self.path / "run.json", {**about, **latest})
         else:
-            tokenizers.save_tokenizer(tokenizer, self.tokenizer, recipe.run.length)
+            saved = tokenizers.save_tokenizer(
+                tokenizer, self.tokenizer, recipe.run.length, within=self.path
+            )
             for role, network in networks.items():
                 network.config.save_pretrained(self.path / "networks" / role)
             shards = {name: manifest[name] for name in ("identity", "splits")}
             about = {"kind": "run", "identity": identity, "data": str(data), **latest}
-            about |= {"shards": shards, "muon": muon, **environment()}
+            about |= {"shards": shards, "tokenizer": saved, "muon": muon, **environment()}
             write_json(self.path / "run.json", about)
         with committed(self.path / "recipe.toml") as temporary:
             temporary.write_text(config.to_toml(recipe), encoding="utf-8")

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from electrify.training.journal import Journal, read_metrics
 from electrify.training.networks import objective_flops
 from electrify.training.observer import Observer, Observers, StderrWarnings
 from electrify.training.options import Pretrain
+from electrify.training.remote import check_target
 from electrify.training.screen import ProgressLine, Screen
 from electrify.training.signals import Stop
 from electrify.training.tracking import Tracker, tracker
@@ -57,12 +59,18 @@ def checkpoint_writer(
             got=f"metrics up to step {logged:,}, but no checkpoint in {folder.checkpoints}",
             fix="restore them from a backup, or use another --out to start from scratch",
         )
-    if not target:
-        return Writer(folder.checkpoints, policy, run=folder.fingerprints)
-    uploads = Uploads(target)
-    uploads.resume(folder.path)
-    stack.callback(_close_uploads, uploads, stop)
-    return Writer(folder.checkpoints, policy, uploads.committed, folder.fingerprints)
+    run = folder.fingerprints
+    writer = Writer(
+        folder.checkpoints, policy, run=run, check_folder=partial(folder.check_unmoved, run(0))
+    )
+    if target:
+        if isinstance(target, str):
+            check_target(target, folder.path, run)
+        uploads = Uploads(target)
+        uploads.resume(folder.path, run)
+        stack.callback(_close_uploads, uploads, stop)
+        writer.committed = uploads.committed
+    return writer
 
 
 def _close_uploads(uploads: Uploads, stop: Stop) -> None:

@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 from electrify.errors import DamagedError, UserError
 from electrify.objectives.objective import Objective, build_objective
 from electrify.recipes.schema import Recipe
-from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training import checkpoint
 from electrify.training.checkpoint import Stored
@@ -34,7 +33,7 @@ def load_trained(run: Path, step: int = NEWEST) -> Trained:
     folder = RunFolder(run)
     recipe = folder.recipe
     chosen = _checkpoint_at(folder, step)
-    tokenizer = tokenizers.load_tokenizer(folder.tokenizer)
+    tokenizer = folder.load_tokenizer()
     objective = build_objective(folder.with_own_sizes(recipe), vocabulary_of(tokenizer))
     tensors = load_file(chosen.folder / "model.safetensors")
     load_model(objective, tensors, str(chosen.folder))
@@ -43,8 +42,10 @@ def load_trained(run: Path, step: int = NEWEST) -> Trained:
 
 
 def _checkpoint_at(folder: RunFolder, step: int) -> Stored:
+    run = folder.fingerprints
     if step == NEWEST:
-        found = checkpoint.newest(folder.checkpoints, lambda text: print(text, file=sys.stderr))
+        warn = lambda text: print(text, file=sys.stderr)  # noqa: E731
+        found = checkpoint.newest(folder.checkpoints, warn, run)
         if found is not None:
             return found
         raise UserError(
@@ -59,7 +60,7 @@ def _checkpoint_at(folder: RunFolder, step: int) -> Stored:
             got=f"--step {step}",
             fix=f"use one of {', '.join(map(str, stored))}" if stored else "train first",
         )
-    if faults := checkpoint.faults(stored[step].folder):
+    if faults := checkpoint.faults(stored[step].folder, run(step)):
         raise DamagedError(
             f"{stored[step].folder} is damaged", got="; ".join(faults), fix="use another --step"
         )

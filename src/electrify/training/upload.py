@@ -4,15 +4,13 @@
         step-00001000/     hard links to a checkpoint to be uploaded, which pruning does not remove
         state.json         what was uploaded to which target, and what was given up
 
-The target is a URL that fsspec supports (s3, gs, hf, file, …) or a function that takes a folder.
-The manifest is uploaded last, so a remote folder with a manifest is complete. Uploads that are
-pending when a run ends or is killed are resumed at its next start. The state is in a file because a
-function has no remote manifest, and a checkpoint that was given up and pruned is nowhere else.
+The target is a URL (see remote.py) or a function that takes a folder. Uploads that are pending when
+a run ends or is killed are resumed at its next start. The state is in a file because a function has
+no remote manifest, and a checkpoint that was given up and pruned is nowhere else.
 """
 
 import os
 import random
-import re
 import shutil
 import sys
 import threading
@@ -20,98 +18,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import fsspec
 
 from electrify.errors import UserError
-from electrify.storage.commit import checked_manifest, read_json, sha256_of, write_json
-from electrify.training.checkpoint import faults, stored
+from electrify.storage.commit import read_json, sha256_of, write_json
+from electrify.training.checkpoint import RunOf, any_run, faults, stored
+from electrify.training.remote import MANIFEST_FILE, checkpoint_files, mask, sender
 
-MANIFEST_FILE = "manifest.json"
 STATE_FILE = "state.json"
 SECONDS_BEFORE_SECOND_TRY = 5.0
 POLL_SECONDS = 0.5
-PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
-# Object stores need no folders, and creating one would create a bucket with a mistyped name.
-OBJECT_STORES = frozenset(["s3", "s3a", "gs", "gcs"])
 _STAGED = ".staging-"
-
-_USER = re.compile(r"(\w://)(?:[^\s/:@]*:\S*|[^\s/]*)@")  # a password may contain slashes
-_QUERY = re.compile(r"(\w://[^\s?]*\?)[^\s'\"]+")
-
-Send = Callable[[Path, set[str]], None]
-"""Uploads a folder, except the files whose names are given; adds the names it has uploaded."""
-
-
-def mask(text: str) -> str:
-    """Return a text with user names, passwords and queries of URLs masked.
-
-    >>> mask("cannot reach sftp://ann:p/w@host/runs?token=abc")
-    'cannot reach sftp://***@host/runs?***'
-    """
-    return _QUERY.sub(r"\1***", _USER.sub(r"\1***@", text))
 
 
 def to_stderr(text: str) -> None:
     """Print a message to stderr."""
     print(text, file=sys.stderr, flush=True)
-
-
-def open_remote(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL, and the path in it."""
-    protocol, colon, _ = url.partition("://")
-    if not colon:
-        raise UserError(
-            "--upload must be a URL", got=mask(url), fix="use file:///folder, s3://bucket/folder, …"
-        )
-    try:
-        system, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        package = PACKAGES.get(protocol)
-        raise UserError(
-            f"the package for {protocol}:// is not installed",
-            got=mask(f"{url} ({error})"),
-            fix=f"pip install {package}" if package else "install the package named above",
-        ) from error
-    except (AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(
-            "--upload does not support this URL",
-            got=mask(f"{url} ({error})"),
-            fix="use a URL that fsspec supports: file, s3, gs, hf, …",
-        ) from error
-    return system, str(path).rstrip("/")
-
-
-def sender(url: str) -> Send:
-    """Return a function that uploads the folder of a checkpoint to a URL."""
-    system, root = open_remote(url)
-    needs_folders = url.partition("://")[0] not in OBJECT_STORES
-
-    def send(folder: Path, sent: set[str]) -> None:
-        remote, names = f"{root}/{folder.name}", _file_names(folder)
-        if needs_folders:
-            system.makedirs(remote, exist_ok=True)
-        # An older checkpoint of the same step is no longer complete once its files change.
-        if not sent and system.exists(f"{remote}/{MANIFEST_FILE}"):
-            system.rm_file(f"{remote}/{MANIFEST_FILE}")
-        for name in names:
-            if name in sent:
-                continue
-            system.put_file(str(folder / name), f"{remote}/{name}")
-            system.invalidate_cache()
-            size, arrived = (folder / name).stat().st_size, system.info(f"{remote}/{name}")["size"]
-            if arrived != size:
-                raise OSError(f"{name}: {arrived:,} of {size:,} bytes arrived")
-            sent.add(name)
-
-    return send
-
-
-def _file_names(folder: Path) -> list[str]:
-    """Return the names of the files of a checkpoint, the manifest last."""
-    manifest = checked_manifest(folder / MANIFEST_FILE)
-    return [*(entry["name"] for entry in manifest["files"]), MANIFEST_FILE]
 
 
 def seconds_before(next_try: int, uniform: float) -> float:
@@ -128,11 +49,15 @@ def stage(folder: Path, home: Path) -> Path:
     staged, final = home / f"{_STAGED}{folder.name}", home / folder.name
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
-    for name in _file_names(folder):
-        try:
-            os.link(folder / name, staged / name)
-        except OSError:  # no hard links on this file system; any other error recurs in the copy
-            shutil.copyfile(folder / name, staged / name)
+    try:
+        for name in checkpoint_files(folder):
+            try:
+                os.link(folder / name, staged / name)
+            except OSError:  # no hard links on this file system; any other error recurs in the copy
+                shutil.copyfile(folder / name, staged / name)
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise
     remove(final)
     return staged.rename(final)
 
@@ -186,10 +111,10 @@ class Uploads:
         self._thread = threading.Thread(target=self._work, name="upload", daemon=True)
         self._thread.start()
 
-    def resume(self, run: Path) -> None:
+    def resume(self, run: Path, fingerprints: RunOf = any_run) -> None:
         """Queue what earlier processes left; called once, before the first checkpoint."""
         self._open(run)
-        home, checkpoints = run / "uploads", stored(run / "checkpoints")
+        home, checkpoints = run / "uploads", stored(run / "checkpoints", fingerprints)
         for leftover in home.glob(f"{_STAGED}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         for waiting in reversed(stored(home)):
@@ -335,7 +260,8 @@ class Uploads:
                 return None
             except Exception as error:  # every kind of target has its own kinds of errors
                 failure = _one_line(error)
-            if number == self._tries or self._stopping.is_set():
+                refused = isinstance(error, UserError)
+            if refused or number == self._tries or self._stopping.is_set():
                 break
             seconds = seconds_before(number + 1, random.SystemRandom().random())
             self._report(

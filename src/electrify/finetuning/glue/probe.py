@@ -24,7 +24,6 @@ from electrify.finetuning.results import Result, result_json
 from electrify.models.export import encoder_folder
 from electrify.storage.commit import committed
 from electrify.storage.lock import hold
-from electrify.training import checkpoint
 from electrify.training.export_run import export_run
 from electrify.training.folder import RunFolder
 from electrify.training.options import Export
@@ -34,7 +33,7 @@ def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:
     """Run the missing jobs, then print and write the learning curve; returns the results."""
     names = task_names(settings.tasks)
     check_settings(settings)
-    steps = sorted(c.step for c in checkpoint.stored(RunFolder(settings.run).checkpoints))
+    steps = sorted(c.step for c in RunFolder(settings.run).saved())
     if not steps:
         raise UserError(
             f"{settings.run} has no checkpoints",

@@ -71,7 +71,11 @@ def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
     length = min(settings.length, open_encoder(settings.model).longest)
     problem = OwnProblem(settings, training.target, training.data, dev, length)
     print(_describe(settings.train, training))
-    with Build(settings.out, "fine-tuned model", _identity(settings)) as build, LOADED:
+    written = ("*.json", "*.safetensors", "*.txt")
+    with (
+        Build(settings.out, "fine-tuned model", _identity(settings), files=written) as build,
+        LOADED,
+    ):
         if not build.finished:
             try:
                 _run_seeds(build, problem, training.columns)

@@ -9,6 +9,7 @@ with the tag after the columns of each word. A tagger reads plain text as one se
 """
 
 import gzip
+import re
 import sys
 from collections.abc import Sequence
 from itertools import chain
@@ -37,6 +38,7 @@ from electrify.finetuning.own.files import (
 from electrify.finetuning.own.headers import TrainingInfo, column_names, has_common_name
 from electrify.finetuning.own.sentences import (
     CONLL,
+    OUTSIDE,
     Sentences,
     append_tags,
     read_for_tagging,
@@ -77,6 +79,8 @@ def predict(settings: Predict) -> str:
     text = str(settings.file).strip() if sentence else read_text(path)
     read = _one_sentence if sentence else _read
     data, table, note = read(settings, path, target, text)
+    if settings.out:
+        _check_out(settings.out, data, table, text, suffix)
     length = min(settings.length or encoder.longest_text, encoder.longest)
     rows = prepare_rows(target, data, encoder, length, labelled=False)
     network = load_network(AUTO_CLASSES[target.kind], str(settings.model))
@@ -175,6 +179,36 @@ def _format_sentence(data: Data, answer: OwnAnswer) -> str:
     width = max(len(label) for label, _ in shown)
     lines = [f"{label:<{width}}  {probability:.3f}\n" for label, probability in shown]
     return "".join(lines) + f"and {others} less likely classes\n" * (others > 1)
+
+
+def _check_out(out: Path, data: Data, table: DataTable, text: str, suffix: str) -> None:
+    """Raise an error if the predictions would overwrite anything but earlier predictions."""
+    if not out.is_file() or not (size := out.stat().st_size):
+        return
+    try:
+        before = read_text(out)
+    except UserError:
+        before = ""
+    if _PREDICTION.search(before.partition("\n")[0]):
+        return
+    if isinstance(data, Sentences):  # a format without header: only the last column may differ
+        blank = [OwnAnswer([OUTSIDE] * len(words), {}) for words in data.words]
+        now = _format_tags(data, table, text, blank, suffix)
+        if _without_last_column(before) == _without_last_column(now):
+            return
+    raise UserError(
+        f"{out} does not contain predictions",
+        got=f"a file of {size:,} bytes",
+        fix="use another --out, or remove the file; nothing was changed",
+    )
+
+
+_PREDICTION = re.compile(r'(?:^|[,\t{]) ?"?prediction"?(?:[:,\t]|\s*$)')
+"""The name `prediction` in a header, or as a key of a JSON object."""
+
+
+def _without_last_column(text: str) -> list[str]:
+    return [re.sub(r"\S+$", "", line.rstrip()) for line in text.rstrip("\n").split("\n")]
 
 
 def _read(settings: Predict, path: Path, target: Target, text: str) -> tuple[Data, DataTable, str]:

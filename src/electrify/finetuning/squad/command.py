@@ -41,7 +41,7 @@ def squad(settings: Squad) -> dict[str, Any]:
         if not (settings.out / "manifest.json").exists():
             _load(problem)  # invalid input is refused before the folder is created
         with Build(
-            settings.out, "squad", _identity(problem), HEADS_INITIALIZED, ["model"]
+            settings.out, "squad", _identity(problem), HEADS_INITIALIZED, ["*.json", "model/*"]
         ) as build:
             if not build.finished:
                 build.save_settings(to_toml(settings, without=("out",)))
