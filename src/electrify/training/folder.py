@@ -11,7 +11,6 @@ RUN/verified.json      which shards have been verified, see storage/verified.py
 
 import hashlib
 import platform
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -38,6 +37,7 @@ from electrify.storage.folder import Claim, refuse_other
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import stored
+from electrify.training.git import git_commit
 from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
 
 WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
@@ -202,19 +202,5 @@ def environment() -> dict[str, Any]:
             "processors": torch.get_num_threads(),
             "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         },
-        "git": _git(),
+        "git": {"commit": commit} if (commit := git_commit(Path.cwd())) else {},
     }
-
-
-def _git() -> dict[str, Any]:
-    """Return the git commit of the working directory; empty outside a repository."""
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
-        )
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "-uno"], capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return {"commit": commit.stdout.strip(), "changed": bool(changed.stdout.strip())}
