@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from electrify.config import check_minimum, to_dict, to_toml
-from electrify.errors import UserError
+from electrify.errors import UserError, visible
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.experiment import (
     LOADED,
@@ -55,7 +55,7 @@ def finetune(settings: Finetune) -> dict[str, Any]:
         import_seqeval()
     length = min(settings.length, open_encoder(settings.model).longest)
     problem = OwnProblem(settings, training.target, training.data, dev, length)
-    print(_describe(settings.train, training))
+    print(visible(_describe(settings.train, training)))
     with Build(settings.out, "fine-tuned model", _identity(settings)) as build, LOADED:
         if not build.finished:
             try:
@@ -64,7 +64,7 @@ def finetune(settings: Finetune) -> dict[str, Any]:
                 build.withdraw()
                 raise
     result: dict[str, Any] = read_json(settings.out / "result.json")
-    print(finetune_summary(result))
+    print(visible(finetune_summary(result)))
     print(settings.out)
     return result
 
@@ -99,7 +99,7 @@ def _run_seeds(build: Build, problem: OwnProblem, columns: Columns) -> None:
     for name, path in (("train", settings.train), ("dev", settings.dev)):
         rows: OwnRows = splits[name].rows
         if rows.truncated:
-            print(describe_truncation(path, target, rows, problem.length))
+            print(visible(describe_truncation(path, target, rows, problem.length)))
         file_info[name] = {"file": path.name, "rows": len(rows.lengths), "cut": rows.truncated}
     results: list[Result] = []
     with progress("fine-tuning") as update:
