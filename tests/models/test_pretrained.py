@@ -90,6 +90,7 @@ DAMAGE = {
         "quantised|cannot load this|cannot be loaded",
     ),
     "a kernel from the Hub": (config(attn_implementation="someone/kernel"), "kernel from the Hub"),
+    "too many layers": (config(num_hidden_layers=65_536), "num_hidden_layers must be between"),
     "layers are text": (config(num_hidden_layers="many"), "cannot load this|cannot be loaded"),
     "another architecture": (
         config(model_type="gpt2"),

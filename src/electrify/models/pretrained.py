@@ -21,6 +21,7 @@ from transformers.utils import logging
 
 from electrify.config import shown
 from electrify.errors import UserError
+from electrify.models.limits import check_layers
 from electrify.storage.commit import TABLE, checked_json
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # one per load and save
@@ -36,6 +37,7 @@ def open_config(source: str) -> Any:
     """Load the configuration of a folder or Hub model."""
     with _library_errors(f"transformers cannot load this model: {source}", source):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        check_layers(config, source)
     if getattr(config, "quantization_config", None) is not None:
         raise UserError(
             f"the weights of {source} are quantised",
