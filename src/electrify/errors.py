@@ -7,10 +7,27 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+# C0 and C1 codes can control a terminal; directional overrides reverse the text after them.
+_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROLS = {
+    code: "\ufffd"
+    for code in (*range(32), *range(127, 160), *_DIRECTIONS)
+    if chr(code) not in "\n\t"
+}
+
 EXIT_USER = 2
 EXIT_DAMAGED = 3
 EXIT_GUARD = 4
 EXIT_INTERRUPTED = 130
+
+
+def visible(text: str) -> str:
+    r"""Return text with control characters, which could control the terminal, replaced.
+
+    >>> visible("a \x1b[31mred name")
+    'a �[31mred name'
+    """
+    return text.translate(_CONTROLS)
 
 
 class UserError(Exception):
@@ -29,7 +46,7 @@ class UserError(Exception):
         self.what, self.got, self.fix = what, got, fix
 
     def __str__(self) -> str:
-        return f"{self.what}\n  got: {self.got}\n  fix: {self.fix}"
+        return visible(f"{self.what}\n  got: {self.got}\n  fix: {self.fix}")
 
     def __reduce__(self) -> tuple[object, ...]:  # pickle would not pass the keyword arguments on
         return partial(type(self), got=self.got, fix=self.fix), (self.what,)

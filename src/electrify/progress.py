@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from electrify.errors import visible
+
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_REDRAWS = 1.0
 
@@ -65,7 +67,7 @@ def _bar(title: str) -> Iterator[Update]:
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[status]}"),
+        TextColumn("{task.fields[status]}", markup=False),
         TimeRemainingColumn(),
     )
     console, throttle = Console(stderr=True), Throttle(SECONDS_BETWEEN_REDRAWS)
@@ -75,7 +77,7 @@ def _bar(title: str) -> Iterator[Update]:
         def update(fraction: float | None, status: str) -> None:
             if fraction is not None:
                 bar.update(task, total=1.0, completed=fraction)
-            bar.update(task, status=status)
+            bar.update(task, status=visible(status))
             if throttle.ready():
                 bar.refresh()
 
@@ -92,7 +94,7 @@ def _lines(title: str) -> Update:
         remaining = duration(elapsed * (1 - fraction) / fraction) if fraction else ""
         percent = f"{fraction:.0%} " if fraction is not None else ""
         suffix = f", about {remaining} left" if remaining else ""
-        print(f"{title}: {percent}{status}{suffix}", file=sys.stderr, flush=True)
+        print(f"{title}: {percent}{visible(status)}{suffix}", file=sys.stderr, flush=True)
 
     return update
 

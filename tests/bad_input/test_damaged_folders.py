@@ -151,12 +151,12 @@ def test_documents_and_tokenizers_changed_after_their_manifest(tmp_path, run, re
     assert not (tmp_path / "shards2").exists()
 
 
-def unusual_documents(folder: Path, texts: pyarrow.Array) -> Path:
+def unusual_documents(folder: Path, texts: pyarrow.Array, **columns: pyarrow.Array) -> Path:
     """Make a folder with a correct manifest, but unlike those of `electrify corpus`."""
     name, count = "documents-00000.parquet", len(texts)
     plain = {field: pyarrow.array(["x"] * count) for field in Document._fields}
     folder.mkdir()
-    table = pyarrow.table({**plain, "text": texts})
+    table = pyarrow.table({**plain, "text": texts, **columns})
     pyarrow.parquet.write_table(table, folder / name, store_schema=False)
     size = (folder / name).stat().st_size
     file = {"name": name, "bytes": size, "sha256": sha256_of(folder / name)}
@@ -183,6 +183,18 @@ def test_documents_that_unpack_to_gigabytes_are_refused_in_little_memory(tmp_pat
     unusual_documents(tmp_path / "docs", pyarrow.DictionaryArray.from_arrays(index, values))
     for command in (("show", "docs"), ("prepare", "docs", "--tokenizer", vocab, "--out", "s")):
         run_within(700 * MB, tmp_path, *command, code=3)
+
+
+@pytest.mark.parametrize("name", ["id", "source", "title", "label"])
+def test_names_that_unpack_to_gigabytes_are_refused_in_little_memory(tmp_path, name, vocab):
+    """10 GB of names beside short texts: one value of 5 MB, 2,000 times, stored once."""
+    index, values = pyarrow.array([0] * 2_000, pyarrow.int32()), pyarrow.array(["word " * MB])
+    names = pyarrow.DictionaryArray.from_arrays(index, values)
+    folder = unusual_documents(
+        tmp_path / "docs", pyarrow.array(["a text"] * 2_000), **{name: names}
+    )
+    assert (folder / "documents-00000.parquet").stat().st_size < MB
+    run_within(900 * MB, tmp_path, "show", "docs", "--count", 2_000, code=3)
 
 
 def test_folders_without_documents(tmp_path, run, refused, vocab, shards):

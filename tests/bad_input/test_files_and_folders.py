@@ -11,7 +11,15 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.bad_input.sources import ALSO_GOOD, GOOD, same_bytes, source_of, texts, tree
+from electrify.corpora.archive import count_unread
+from electrify.corpora.troubles import (
+    CLOSED_FOLDER,
+    HIDDEN_FILE,
+    LINKED_FOLDER,
+    NOT_A_FILE,
+    OTHER_SUFFIX,
+)
+from tests.bad_input.sources import ALSO_GOOD, GOOD, manifest, same_bytes, source_of, texts, tree
 from tests.conftest import make_documents
 
 
@@ -213,3 +221,30 @@ def test_the_same_bytes_for_any_number_of_workers(tmp_path, run, kind):
     for workers in (1, 3):
         run("corpus", kind, name, "--out", f"docs{workers}", "--workers", workers, "--dedup")
     assert same_bytes(tmp_path / "docs1", tmp_path / "docs3")
+
+
+def test_what_a_folder_has_besides_its_files_is_counted(tmp_path, run, monkeypatch):
+    source, other = tmp_path / "src", tmp_path / "other"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "a.txt").write_bytes(GOOD)
+    other.mkdir()
+    (other / "b.txt").write_bytes(ALSO_GOOD)
+    (source / "linked").symlink_to(other)
+    (source / "linked too").symlink_to(other)
+    (source / ".hidden.txt").write_bytes(GOOD)
+    (source / "report.doc").write_bytes(GOOD)
+    os.mkfifo(source / "pipe.txt")
+    output = run("corpus", "text", "src", "--out", "docs").stdout
+    assert texts(tmp_path / "docs") == [GOOD.decode()]
+    expected = {LINKED_FOLDER: 2, HIDDEN_FILE: 1, OTHER_SUFFIX: 1, NOT_A_FILE: 1}
+    assert manifest(tmp_path / "docs")["notes"] == expected
+    assert all(note in output for note in expected)
+    real = os.scandir
+
+    def scandir(path):  # permissions do not bind the superuser
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert count_unread([source], (".txt",)) == {**expected, CLOSED_FOLDER: 1}

@@ -1,9 +1,11 @@
 """Invalid tokenizers, and settings out of range."""
 
 import json
+import time
 
 import pytest
 
+from electrify.batches.loader import begins_word
 from electrify.tokens import tokenizer
 from tests.bad_input.sources import checked
 
@@ -114,3 +116,35 @@ def test_a_text_that_yields_fewer_tokens_than_requested(tmp_path, run, docs, voc
     assert f"{len(tokens):,}" in output or str(len(tokens)) in output
     run("prepare", docs, "--tokenizer", "tok", "--out", "shards")
     checked(tmp_path / "shards")
+
+
+def test_ids_without_a_token_get_an_embedding(tmp_path, run, docs, vocab):
+    """The size of a vocabulary is its largest id + 1, as for the model's embeddings."""
+    description = json.loads(tokenizer.load_tokenizer(vocab).backend.to_str())
+    words = description["model"]["vocab"]
+    last = max(words, key=words.__getitem__)
+    words[last] += 3
+    (tmp_path / "tok").mkdir()
+    (tmp_path / "tok" / "tokenizer.json").write_text(json.dumps(description))
+    loaded = tokenizer.load_tokenizer(tmp_path / "tok")
+    assert loaded.vocab_size == words[last] + 1 == len(words) + 3
+    assert begins_word(loaded)[words[last]] == (not last.startswith("##"))
+    run("prepare", docs, "--tokenizer", "tok", "--out", "shards")
+    assert checked(tmp_path / "shards")["identity"]["tokenizer"]["vocab_size"] == loaded.vocab_size
+
+
+def test_many_unknown_tokens_draw_a_warning(tmp_path, run, docs, vocab):
+    (tmp_path / "vocab.txt").write_text("\n".join([*tokenizer.OUR_NAMES.values(), "kata"]))
+    warning = "of the tokens are unknown"
+    output = run("prepare", docs, "--tokenizer", "vocab.txt", "--out", "shards").stdout
+    assert output.count(warning) == 1
+    assert warning in run("show", "shards").stdout
+    assert warning not in run("prepare", docs, "--tokenizer", vocab, "--out", "shards2").stdout
+
+
+def test_a_repeated_word_is_found_soon(tmp_path, refused, docs):
+    words = [*tokenizer.OUR_NAMES.values(), *map(str, range(100_000)), "99999"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    began = time.monotonic()
+    assert "'99999'" in refused("prepare", docs, "--tokenizer", "vocab.txt", "--out", "shards")
+    assert time.monotonic() - began < 10

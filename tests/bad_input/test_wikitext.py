@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.bad_input.sources import ALSO_GOOD, GOOD, accounted, texts, wiki
+from electrify.corpora.troubles import CUT, REPAIRED
+from tests.bad_input.sources import ALSO_GOOD, GOOD, accounted, manifest, texts, wiki
 
 
 def test_unbalanced_wikitext_is_read_quickly(tmp_path, run):
@@ -82,3 +83,28 @@ def test_broken_pages_are_counted_or_repaired(tmp_path, run):
     found = texts(tmp_path / "docs")
     assert found.count(GOOD.decode()) == found.count(ALSO_GOOD.decode()) == len(cases)
     assert accounted(tmp_path / "docs") == 3 * len(cases)
+
+
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "windows-1252", "UTF-8", "utf-16"])
+def test_the_declared_encoding_is_used(tmp_path, run, encoding):
+    content = wiki("Übergröße, naïve café.", head=f'<?xml version="1.0" encoding="{encoding}"?>\n')
+    (tmp_path / "a.xml").write_bytes(content.decode().encode(encoding))
+    run("corpus", "wikipedia", "a.xml", "--out", "docs")
+    assert texts(tmp_path / "docs") == ["Übergröße, naïve café."]
+    assert not manifest(tmp_path / "docs")["notes"]
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "idna", "rot13", "punycode", "undefined"])
+def test_an_unknown_encoding_is_refused(tmp_path, refused, encoding):
+    (tmp_path / "a.xml").write_bytes(wiki("a", head=f"<?xml version='1.0' encoding='{encoding}'?>"))
+    assert encoding in refused("corpus", "wikipedia", "a.xml", "--out", "docs")
+
+
+def test_invalid_bytes_are_noted_and_a_text_without_end_is_dropped(tmp_path, run):
+    intact = wiki(GOOD.decode(), "a bad @ byte", "without an end#", ALSO_GOOD.decode())
+    content = intact.replace(b"@", b"\xff").replace(b"#</text>", b"")
+    (tmp_path / "a.xml").write_bytes(content)
+    run("corpus", "wikipedia", "a.xml", "--out", "docs")
+    assert texts(tmp_path / "docs") == [GOOD.decode(), "a bad \ufffd byte", ALSO_GOOD.decode()]
+    stated = manifest(tmp_path / "docs")
+    assert (stated["dropped"], stated["notes"]) == ({CUT: 1}, {REPAIRED: 1})

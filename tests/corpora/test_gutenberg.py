@@ -1,5 +1,6 @@
 import gzip
 import io
+import time
 import zipfile
 from collections import Counter
 
@@ -257,3 +258,9 @@ def test_many_short_lines_are_read_quickly(tmp_path):
     out.writelines(f"word{n % 97}\n" for n in range(300_000))
     (tmp_path / "a.txt").write_text(out.getvalue())
     assert len(read(tmp_path)[0]) == 1
+
+
+def test_a_repeated_marker_is_read_quickly():
+    began = time.monotonic()
+    open_book("(Small Print " * 500_000 + "\n" + "(Small Print\n" * 100_000, "a.txt")
+    assert time.monotonic() - began < 5

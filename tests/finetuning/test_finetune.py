@@ -1,5 +1,6 @@
 """Your data, from files to a model that transformers runs."""
 
+import json
 import math
 import shutil
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tests.models.tiny import VOCABULARY, tiny_fields, tiny_inputs
 
 from electrify.cli import main
 from electrify.errors import DamagedError, UserError
+from electrify.finetuning import experiment
 from electrify.finetuning import fit as fitting
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own import command
@@ -366,9 +368,24 @@ def test_invalid_files_are_refused_by_name(name, encoder_folder, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "changes", [{"length": 0}, {"seeds": 0}, {"fit": replace(FAST, lr=0.0)}, {"length": 3}]
-)
+NAN, INFINITE = float("nan"), float("inf")
+BAD_HYPERPARAMETERS = {
+    "lr": (0.0, -1.0, NAN, INFINITE, 1e30),
+    "epochs": (0.0, NAN, INFINITE),
+    "batch_size": (0, -1),
+    "layer_decay": (-0.5, NAN, 2.0),
+    "weight_decay": (-5.0, NAN, 1e30),
+    "warmup": (-0.1, 1.0, NAN),
+    "clip": (-1.0, NAN, INFINITE),
+}
+INVALID = [
+    {"fit": replace(FAST, **{name: value})}
+    for name, values in BAD_HYPERPARAMETERS.items()
+    for value in values
+]
+
+
+@pytest.mark.parametrize("changes", [{"length": 0}, {"seeds": 0}, {"length": 3}, *INVALID])
 def test_invalid_settings_are_refused(changes, encoder_folder, tmp_path):
     options = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), **changes)
     with pytest.raises(UserError):
@@ -417,3 +434,42 @@ def test_the_standard_deviation_of_an_undefined_score_is_undefined():
     assert (alone["f1"], both["f1"]) == (0.0, pytest.approx(0.5 / 2**0.5))
     assert math.isnan(alone["pearson"])
     assert math.isnan(both["pearson"])
+
+
+def test_a_network_that_diverged_is_reported_as_such(encoder_folder, tmp_path, monkeypatch):
+    options = settings(encoder_folder, tmp_path, WRITERS["classes"](tmp_path), fit=replace(FAST, epochs=1.0))  # fmt: skip
+    real = experiment.fit
+
+    def diverged(network, *arguments):
+        fitted = real(network, *arguments)
+        network.network.classifier.weight.data.fill_(float("inf"))
+        return fitted
+
+    monkeypatch.setattr(experiment, "fit", diverged)
+    with pytest.raises(UserError, match="failed with every seed") as error:
+        finetune(options)
+    assert "diverged" in error.value.got
+    assert "lower --lr" in error.value.fix
+
+
+def test_lone_surrogates_and_terminal_codes_do_no_harm(encoder_folder, tmp_path, capsys):
+    """In texts, labels, column names and file names."""
+    folder = tmp_path / "\x1b[31mred"
+    folder.mkdir()
+    labels = ("\x1b]0;title\x07good", "bad\ud800")
+    for split, count in (("train", 32), ("dev", 8)):
+        examples = [
+            {"te\x1b[2Jxt": f"{a} \udc80", "label": labels[y]} for a, _, y in rows(count, 1)
+        ]
+        lines = "".join(json.dumps(example) + "\n" for example in examples)
+        (folder / f"{split}.jsonl").write_text(lines)
+    options = settings(encoder_folder, folder, ".jsonl", text="te\x1b[2Jxt", length=8, fit=replace(FAST, epochs=1.0))  # fmt: skip
+    finetune(options)
+    content = predict(Predict(options.out, folder / "dev.jsonl", tmp_path / "out.jsonl"))
+    assert json.loads(content.split("\n")[0])["te\x1b[2Jxt"].endswith(" \ufffd")
+    arguments = ["finetune", str(encoder_folder), "--train", str(folder / "train.jsonl")]
+    assert main([*arguments, "--dev", str(folder / "none"), "--out", str(tmp_path / "x")]) == 2
+    output = "".join(capsys.readouterr())
+    assert "title" in output
+    assert "\x1b" not in output.replace(str(options.out), "")
+    assert "\x07" not in output

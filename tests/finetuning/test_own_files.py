@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+import time
 
 import pytest
 
@@ -171,3 +172,24 @@ def test_written_tables_are_read_back(suffix, tmp_path):
     if suffix == ".tsv":
         rows[1][0] = "한국어 d e"
     assert found.rows == rows
+
+
+def test_many_columns_are_read_quickly(tmp_path):
+    names = [f"column{number}" for number in range(20_000)]
+    began = time.monotonic()
+    found = table(tmp_path, "a.csv", ",".join(["text", *names]) + "\n" + "x," * 20_000 + "y\n")
+    assert len(found.header) == 20_001
+    with pytest.raises(UserError) as error:
+        find_columns(found._replace(header=["a", *names]), Columns(text="nope"))
+    assert len(str(error.value)) < 1_000
+    lines = "".join(json.dumps({"text": "a", f"key{n}": n}) + "\n" for n in range(100_000))
+    assert "100,001 different keys" in refused(tmp_path, "a.jsonl", lines)
+    assert time.monotonic() - began < 10
+    sparse = "".join(json.dumps({"text": "a", f"key{n}": n}) + "\n" for n in range(500))
+    assert len(table(tmp_path, "a.jsonl", sparse).header) == 501
+
+
+def test_lone_surrogates_are_replaced(tmp_path):
+    content = '{"text": "a \\ud800 b \\ud83d\\ude00", "\\uDFFF": ["\\udc00"]}\n'
+    found = table(tmp_path, "a.jsonl", content)
+    assert (found.header, found.rows) == (["text", "\ufffd"], [["a \ufffd b 😀", ["\ufffd"]]])

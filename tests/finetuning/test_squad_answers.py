@@ -1,5 +1,7 @@
 """Decoding: which spans count, in which window and order, compared with a plain search."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from tests.finetuning.squad_files import question
@@ -108,3 +110,15 @@ def test_probabilities_are_a_softmax_over_the_n_best():
     assert entries[0]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
     assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
     assert set(entries[0]) == {"text", "probability", "start_logit", "end_logit"}
+
+
+def test_a_long_context_takes_little_memory():
+    """The windows of a context times its tokens would be 12 GB."""
+    tracemalloc.start()
+    try:
+        owners = max_context_windows(window_spans(460_000, 400, 128))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(owners) == 460_000
+    assert peak < 50e6

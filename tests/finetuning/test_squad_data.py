@@ -1,5 +1,7 @@
 """Read SQuAD: find the files, correct wrong answer positions, refuse invalid files."""
 
+import json
+
 import pytest
 from tests.finetuning.squad_files import paragraphs, question, write_squad
 
@@ -132,3 +134,21 @@ def test_a_fraction_is_always_the_same_in_the_order_of_the_file():
     assert sample_questions(questions, 1.0) == questions
     with pytest.raises(UserError, match="--train-share must be"):
         sample_questions(questions, 0.0)
+
+
+def test_a_huge_context_is_refused(tmp_path):
+    (paragraph,) = paragraphs(1)
+    paragraph["context"] += " kata" * 92_000  # 460 KB
+    path = write_squad(tmp_path / "dev.json", [paragraph])
+    with pytest.raises(UserError, match="more than 100,000 characters"):
+        read_questions(path, "1.1")
+
+
+def test_lone_surrogates_are_replaced(tmp_path):
+    (paragraph,) = paragraphs(1)
+    paragraph["context"] += " \ud800 kata"
+    paragraph["qas"][0]["question"] = "\udfff?"
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    first, _ = read_questions(path, "1.1")
+    assert (first.text, first.context[-6:]) == ("\ufffd?", "\ufffd kata")

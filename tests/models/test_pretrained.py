@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from tests.models.tiny import VOCABULARY, tiny_recipe, tiny_tokenizer
 from transformers import AutoModel, AutoModelForTokenClassification, BertForTokenClassification
 
@@ -89,6 +90,7 @@ DAMAGE = {
         "quantised|cannot load this|cannot be loaded",
     ),
     "a kernel from the Hub": (config(attn_implementation="someone/kernel"), "kernel from the Hub"),
+    "too many layers": (config(num_hidden_layers=65_536), "num_hidden_layers must be between"),
     "layers are text": (config(num_hidden_layers="many"), "cannot load this|cannot be loaded"),
     "another architecture": (
         config(model_type="gpt2"),
@@ -249,3 +251,18 @@ def test_only_one_module_loads_models():
         if re.search(r"\.from_pretrained\($|\.from_pretrained\([^\"O]", path.read_text(), re.M)
     ]
     assert sorted(found) == ["models/export.py", "models/pretrained.py"]
+
+
+@pytest.mark.parametrize("name", ["../outside.safetensors", "/outside.safetensors", "a/b", "..", 3])
+def test_an_index_names_files_of_its_folder_only(name, folder):
+    shutil.copy(folder / "model.safetensors", folder.parent / "outside.safetensors")
+    weights = dict.fromkeys(load_file(folder / "model.safetensors"), name)
+    (folder / "model.safetensors").unlink()
+    index = {"metadata": {"total_size": 1}, "weight_map": weights}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(UserError, match="outside the folder"):
+        load_backbone(str(folder))
+    index["weight_map"] = dict.fromkeys(weights, "part.safetensors")
+    shutil.copy(folder.parent / "outside.safetensors", folder / "part.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    load_backbone(str(folder))

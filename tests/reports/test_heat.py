@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, Electr
 from transformers.models.bert import BertForTokenClassification
 from transformers.models.electra import ElectraForPreTraining
 
-from electrify.errors import UserError
+from electrify.errors import UserError, visible
 from electrify.reports.examples import validation_batches
 from electrify.reports.heat import (
     Token,
@@ -31,7 +31,6 @@ from electrify.reports.page import asset
 from electrify.reports.pair import load_pair
 from electrify.reports.spelling import encodable
 from electrify.reports.threshold import Threshold
-from electrify.tokens.show import visible
 from electrify.training.trained import load_trained
 
 TEXT = "Kata lodi, MIFU nuta peso radi kaso lota mita nudi."

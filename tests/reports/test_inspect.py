@@ -11,12 +11,11 @@ from tests.reports.odd_texts import ODD_TEXTS
 from tests.reports.test_heat import Reader
 
 from electrify.cli import main
-from electrify.errors import EXIT_DAMAGED, EXIT_USER
+from electrify.errors import EXIT_DAMAGED, EXIT_USER, visible
 from electrify.reports.heat import Token, corrupt_text, detect
 from electrify.reports.inspection import coloured, page, summary, token_rows
 from electrify.reports.judged import Judged
 from electrify.reports.pair import load_pair
-from electrify.tokens.show import visible
 from electrify.training import checkpoint
 
 TEXT = "kata lodi mifu nuta peso radi"

@@ -7,6 +7,8 @@ import socket
 import struct
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from http.client import HTTPConnection
 from threading import Thread
 
@@ -15,6 +17,7 @@ from tests.reports.chromium import chromium, needs_chromium
 from tests.reports.odd_texts import ODD_TEXTS
 
 from electrify.errors import UserError
+from electrify.reports import serve as serving
 from electrify.reports.heat import as_json, corrupt_text, detect
 from electrify.reports.inspection import page as static_page
 from electrify.reports.judged import Judged
@@ -259,6 +262,32 @@ def test_the_command_prints_its_address_and_ends_by_ctrl_c(exports):
         process.kill()
     assert process.returncode == 0
     assert errors == "\nstopped\n"
+
+
+@pytest.mark.parametrize(
+    "length", ["9" * 5_000, "1" * 11, "0" * 5_000 + "1", str(LONGEST_BODY + 1)]
+)
+def test_a_huge_content_length_is_refused(length, server):
+    response, answer = ask(server, "POST", "/tokens", b"{}", Content_Length=length)
+    assert response.status == 413
+    assert answer["error"].startswith("at most")
+
+
+BODY = b"POST /tokens HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("dripped", [BODY + b"Content-Length: 9000\r\n\r\n", BODY, b""])
+def test_a_request_that_drips_is_cut_off(dripped, server, monkeypatch):
+    """Every byte arrives in time, but the request never ends."""
+    monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.3)
+    with socket.create_connection(server.server_address[:2], timeout=20) as connection:
+        connection.sendall(dripped)
+        began = time.monotonic()
+        with suppress(ConnectionError):
+            while time.monotonic() - began < 10:
+                connection.sendall(b"a")
+                time.sleep(0.02)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])

@@ -469,13 +469,13 @@ def commit_of(run: Path, step: int, fingerprint: str) -> Path:
 
 def test_two_runs_do_not_share_a_target(tmp_path, messages):
     url = f"file://{tmp_path}/my [target]"
-    check_target(url, tmp_path / "a", "first")  # does not exist yet
+    check_target(url, tmp_path / "a", lambda step: "first")  # does not exist yet
     first = Uploads(url)
     first.committed(commit_of(tmp_path / "a", 10, "first"))
     assert first.close(SOON) == []
-    check_target(url, tmp_path / "a", "first")
+    check_target(url, tmp_path / "a", lambda step: "first")
     with pytest.raises(UserError, match="--upload has checkpoints of another run"):
-        check_target(url, tmp_path / "b", "second")
+        check_target(url, tmp_path / "b", lambda step: "second")
     second = Uploads(url, messages.append)  # started before the first one had uploaded anything
     second.committed(commit_of(tmp_path / "b", 10, "second"))
     (missing,) = second.close(SOON)
@@ -499,7 +499,7 @@ def test_the_run_itself_is_not_a_target(name, tmp_path):
     (tmp_path / "run/checkpoints").mkdir(parents=True)
     (tmp_path / "link").symlink_to("run/checkpoints")
     with pytest.raises(UserError, match="--upload must not be a folder of the run"):
-        check_target(f"file://{tmp_path / name}", tmp_path / "run", "mine")
+        check_target(f"file://{tmp_path / name}", tmp_path / "run", lambda step: "mine")
 
 
 def test_a_server_that_does_not_answer_does_not_delay_the_start(
@@ -508,5 +508,5 @@ def test_a_server_that_does_not_answer_does_not_delay_the_start(
     monkeypatch.setattr(remotes, "SECONDS_TO_CHECK", 0.1)
     monkeypatch.setattr(Faulty, "glob", lambda *_: gate.wait(SOON))
     begin = time.monotonic()
-    check_target("faulty://runs", tmp_path, "mine")
+    check_target("faulty://runs", tmp_path, lambda step: "mine")
     assert time.monotonic() - begin < SOON / 2

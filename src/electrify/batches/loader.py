@@ -116,8 +116,9 @@ def masked_batch(
 
 def begins_word(tokenizer: LoadedTokenizer) -> Flags:
     """Return for every id whether it starts a word, according to the marks "##", "▁" or "Ġ"."""
-    tokens = sorted(tokenizer.backend.get_vocab().items(), key=lambda item: item[1])
-    names = [token for token, _ in tokens]
+    names = [""] * tokenizer.vocab_size  # some ids may be unused
+    for token, number in tokenizer.backend.get_vocab().items():
+        names[number] = token
     if any(name.startswith("##") for name in names):
         return np.array([not name.startswith("##") for name in names])
     for mark in ("▁", "Ġ"):

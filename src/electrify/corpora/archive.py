@@ -12,12 +12,20 @@ import lzma
 import os
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
+from electrify.corpora.troubles import (
+    CLOSED_FOLDER,
+    HIDDEN_FILE,
+    LINKED_FOLDER,
+    NOT_A_FILE,
+    OTHER_SUFFIX,
+)
 from electrify.errors import UserError, needs
 from electrify.storage.commit import sha256_of
 
@@ -288,10 +296,8 @@ def _files_in(source: Path, suffixes: Sequence[str]) -> list[tuple[Path, str]]:
         raise unreadable(source)
     named = (
         (path, path.relative_to(source).as_posix())
-        for path in source.rglob("*")
-        if path.name.lower().endswith(tuple(suffixes))
-        and not path.name.startswith(".")
-        and path.is_file()
+        for path, reason in _walk(source, suffixes)
+        if not reason
     )
     found = sorted(named, key=lambda pair: pair[1])
     if not found:
@@ -301,6 +307,32 @@ def _files_in(source: Path, suffixes: Sequence[str]) -> list[tuple[Path, str]]:
             fix="check the folder, or choose another kind of corpus",
         )
     return [(path, printable(name)) for path, name in found]
+
+
+def count_unread(sources: Sequence[Path], suffixes: Sequence[str]) -> Counter[str]:
+    """Count, by reason, what `expand` leaves out in the folders among the sources."""
+    folders = (source for source in sources if suffixes and source.is_dir())
+    found = (reason for folder in folders for _, reason in _walk(folder, suffixes))
+    return Counter(filter(None, found))
+
+
+def _walk(folder: Path, suffixes: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """Yield what is in a folder, and the reason not to read it; empty for a file to read.
+
+    Links to folders are not followed, because they may lead back to where they are.
+    """
+    closed: list[OSError] = []
+    for parent, names, files in os.walk(folder, onerror=closed.append):
+        linked = (Path(parent, name) for name in names)
+        yield from ((path, LINKED_FOLDER) for path in linked if path.is_symlink())
+        for path in (Path(parent, name) for name in files):
+            if path.name.startswith("."):
+                yield path, HIDDEN_FILE
+            elif not path.name.lower().endswith(tuple(suffixes)):
+                yield path, OTHER_SUFFIX
+            else:
+                yield path, "" if path.is_file() else NOT_A_FILE
+    yield from ((Path(error.filename), CLOSED_FOLDER) for error in closed)
 
 
 def unreadable(source: Path) -> UserError:

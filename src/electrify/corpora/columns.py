@@ -42,7 +42,9 @@ def has_column(schema: Any, column: str, types: Sequence[str]) -> bool:
 def columns_to_read(schema: Any, columns: TextFields) -> list[str]:
     """Return the columns to read: id and title only if their types are usable, never nested."""
     types = {columns.text: STRINGS, columns.id: (*STRINGS, "integer"), columns.title: STRINGS}
-    return [name for name in schema.names if has_column(schema, name, types.get(name, ()))]
+    return [
+        name for name in schema.names if name in types and has_column(schema, name, types[name])
+    ]
 
 
 def text_values(column: Any) -> list[bytes | None]:

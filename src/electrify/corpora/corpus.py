@@ -22,7 +22,7 @@ import tyro
 from numpy.typing import NDArray
 
 from electrify import config
-from electrify.corpora.archive import source_fingerprint, unchanged
+from electrify.corpora.archive import count_unread, source_fingerprint, unchanged
 from electrify.corpora.clean import Filters, reason_to_drop, repair_unicode, tidy
 from electrify.corpora.document import (
     SHORT_DOCUMENT,
@@ -155,7 +155,8 @@ def _corpus(settings: Corpus, check_sources: Callable[[], None]) -> dict[str, An
         except UserError:
             build.withdraw()
             raise
-        manifest = build.finish(_summary(read, written))
+        unread = count_unread(_paths(settings.sources), settings.reader.suffixes)
+        manifest = build.finish(_summary(read, written, unread))
     print_summary(settings.out, manifest)
     if isinstance(settings.reader, HasAdvice):
         # "read" is absent in the records of an earlier version
@@ -302,8 +303,8 @@ def _copy(part: tuple[Path, NDArray[np.int64], dict[str, int]], index: int, out:
     return {**record, "dropped": {reason: count for reason, count in dropped.items() if count}}
 
 
-def _summary(read: list[Record], written: list[Record]) -> dict[str, Any]:
-    tally = Counter[str]()
+def _summary(read: list[Record], written: list[Record], unread: Counter[str]) -> dict[str, Any]:
+    tally = Counter(unread)
     for record in read if written is read else [*read, *written]:
         tally.update(record["dropped"])
     dropped = {reason: tally[reason] for reason in sorted(tally) if not is_note(reason)}

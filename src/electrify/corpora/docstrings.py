@@ -17,7 +17,7 @@ from importlib import metadata
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from electrify.corpora import archive
 from electrify.corpora.clean import decode_utf8
@@ -56,6 +56,8 @@ class Docstrings:
     packages) gives the same documents. The sources are names of packages; with none, all packages
     are read. The label of a document is its package.
     """
+
+    suffixes: ClassVar[Sequence[str]] = ()
 
     min_words: int = 20
     """Drop docstrings with fewer words."""

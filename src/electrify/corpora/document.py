@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from electrify.errors import DamagedError, UserError, needs
 from electrify.storage.commit import read_manifest, sha256_of
@@ -19,6 +19,7 @@ SHORT_DOCUMENT = 400  # characters: a paragraph rather than a document
 MAX_BATCH_BYTES = 1 << 28
 # Bytes of text in a row group: room for 4 million characters and the largest document.
 MAX_ROW_GROUP_BYTES = 1 << 26
+MAX_NAME_BYTES = 1 << 13  # of the other columns, on average: a row group has many short documents
 
 
 class Document(NamedTuple):
@@ -69,6 +70,9 @@ def part_of_files(files: Sequence[tuple[Path, str]], fraction: float) -> Part:
 
 class Reader(Protocol):
     """A reader of one kind of corpus: a frozen dataclass whose fields are its options."""
+
+    suffixes: ClassVar[Sequence[str]]
+    """Which files it reads in a folder; empty if its sources are not folders."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Split the sources into parts; runs in the parent, so it should do little but read."""
@@ -194,12 +198,15 @@ def _batches(file: Any, group: int) -> Iterator[Any]:
     """Yield the rows of a row group in batches small enough to bound memory."""
     size = max(1, file.metadata.row_group(group).total_byte_size)
     rows = min(1000, max(1, MAX_BATCH_BYTES // size))
-    total, fields = 0, list(Document._fields)
+    texts = names = 0
+    fields = list(Document._fields)
     for batch in file.iter_batches(rows, row_groups=[group], columns=fields, use_threads=False):
         text = batch.column("text")
-        total += text.nbytes
-        if total > MAX_ROW_GROUP_BYTES:
-            raise ValueError(f"more than {MAX_ROW_GROUP_BYTES:,} bytes of text in one row group")
+        texts += text.nbytes
+        names += batch.nbytes - text.nbytes - MAX_NAME_BYTES * batch.num_rows
+        if max(texts, names) > MAX_ROW_GROUP_BYTES:
+            what = "text" if texts > names else "names"
+            raise ValueError(f"more than {MAX_ROW_GROUP_BYTES:,} bytes of {what} in one row group")
         if text.null_count:
             raise ValueError("a document without text")
         yield batch
@@ -218,12 +225,13 @@ def documents_at(folder: Path, numbers: Sequence[int]) -> Iterator[Document]:
     for group in row_groups(folder):
         if not wanted:
             return
-        documents: list[Document] | None = None
         with _opened(group.path) as file:
             count = file.metadata.row_group(group.start).num_rows
-        while wanted and wanted[0] < offset + count:
-            documents = documents or list(read_parquet([group]))
-            yield documents[wanted.pop(0) - offset]
+        if wanted[0] < offset + count:
+            for number, document in enumerate(read_parquet([group]), start=offset):
+                if wanted and wanted[0] == number:
+                    del wanted[0]
+                    yield document
         offset += count
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from electrify.corpora import archive
 from electrify.corpora.archive import MAX_DOCUMENT_BYTES, Truncated, compressed_suffixes
@@ -82,6 +82,7 @@ _LICENCE = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_HEAD = 1000  # lines
+_LONGEST_MARK = 1000  # characters of a line in which a marker is sought: the time is quadratic
 _LONGEST_TAIL = 600  # the licence has about 380
 _FIRST, _LAST = 8, 4  # blocks at the ends of a book that may be credits and notes
 _LONGEST_CREDIT = 600  # characters
@@ -113,7 +114,8 @@ def open_book(text: str, name: str) -> Book:
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     last = range(max(0, len(lines) - _LONGEST_TAIL), len(lines))
     end = next((n for n in last if _END.match(lines[n])), len(lines))
-    head = max((n + 1 for n in range(min(_LONGEST_HEAD, end)) if _HEAD.match(lines[n])), default=0)
+    heads = (n for n in range(min(_LONGEST_HEAD, end)) if _HEAD.match(lines[n][:_LONGEST_MARK]))
+    head = max((n + 1 for n in heads), default=0)
     # only below the header, because some books have the licence at the top
     tails = (n for n in last if n >= head and (_END.match(lines[n]) or _LICENCE.match(lines[n])))
     tail = next(tails, len(lines))
@@ -167,9 +169,11 @@ class Gutenberg:
     label of a document is its author.
     """
 
+    suffixes: ClassVar[Sequence[str]] = (*compressed_suffixes(".txt"), ".zip")
+
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Split the sources into parts."""
-        files = archive.expand(sources, (*compressed_suffixes(".txt"), ".zip"))
+        files = archive.expand(sources, self.suffixes)
         runs = (run for path, name in files for run in _runs(path, name))
         total, done = max(1, sum(path.stat().st_size for path, _ in files)), 0.0
         for batch in archive.group(runs, lambda run: run.size):

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from itertools import accumulate, groupby
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from electrify.corpora import archive
 from electrify.corpora.archive import MAX_DOCUMENT_BYTES, PART_BYTES
@@ -177,9 +177,11 @@ def _rows(
 class Parquet(TextFields):
     """Parquet files or folders of them, with a text column."""
 
+    suffixes: ClassVar[Sequence[str]] = (".parquet",)
+
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Split the sources into parts."""
-        files = archive.expand(sources, (".parquet",))
+        files = archive.expand(sources, self.suffixes)
         yield from _parts(
             [ParquetSource(path, name, path.stat().st_size) for path, name in files], self
         )

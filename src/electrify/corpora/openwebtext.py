@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, ClassVar, NamedTuple
 
 from electrify.corpora import archive
 from electrify.corpora.archive import COMPRESSED, MAX_DOCUMENT_BYTES, PART_BYTES, Truncated
@@ -84,9 +84,11 @@ class OpenWebText:
     file is a document.
     """
 
+    suffixes: ClassVar[Sequence[str]] = ARCHIVES
+
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Split the sources into parts."""
-        files = archive.expand(sources, ARCHIVES)
+        files = archive.expand(sources, self.suffixes)
         total, done = max(1, sum(path.stat().st_size for path, _ in files)), 0
         for batch in archive.group(files, lambda file: _group_size(file[0])):
             path, name = batch[0]

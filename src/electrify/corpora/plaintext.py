@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from electrify.corpora import archive
 from electrify.corpora.archive import MAX_DOCUMENT_BYTES, PART_BYTES, Truncated, compressed_suffixes
@@ -156,12 +156,13 @@ def _counted(chunks: Iterator[Chunk], tally: Counter[str]) -> Iterator[Chunk]:
 class Text:
     """Plain text: .txt files, compressed or not, or any file given by name."""
 
+    suffixes: ClassVar[Sequence[str]] = compressed_suffixes(".txt")
     split: Literal["blank", "file"] = "blank"
     """blank: a blank line ends a document; file: each file is one document."""
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Split the sources into parts."""
-        files = archive.expand(sources, compressed_suffixes(".txt"))
+        files = archive.expand(sources, self.suffixes)
         yield from _parts(files, _text_chunks if self.split == "blank" else None)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
@@ -257,9 +258,11 @@ class JsonLines(TextFields):
     A .json file is read too if it is given by name, or if every line is an object with a text.
     """
 
+    suffixes: ClassVar[Sequence[str]] = compressed_suffixes(".jsonl", ".ndjson", ".json")
+
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Split the sources into parts."""
-        files = archive.expand(sources, compressed_suffixes(".jsonl", ".ndjson", ".json"))
+        files = archive.expand(sources, self.suffixes)
         self._require_text_field(files)
         excluded = [
             file

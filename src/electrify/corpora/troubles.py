@@ -17,6 +17,13 @@ TOO_LARGE = "document too large"
 CUT = "document cut off"
 EMPTY = "empty file"
 
+# What is not read in a folder.
+LINKED_FOLDER = NOTE + "link to a folder not followed; give that folder as a source to read it"
+CLOSED_FOLDER = NOTE + "folder cannot be opened; check its permissions"
+HIDDEN_FILE = NOTE + "hidden file not read; its name starts with a dot"
+OTHER_SUFFIX = NOTE + "file not read; its suffix is not one of this kind of corpus"
+NOT_A_FILE = NOTE + "neither a file nor a folder, or a link to nothing"
+
 
 def missing(name: str, noun: str, option: str, wanted: str, available: Sequence[str]) -> UserError:
     """Return the error for a field, column, subset or split that a source does not have."""

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from html import unescape
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from electrify.corpora import archive, wikitext
+from electrify.corpora.clean import decode_utf8
 from electrify.corpora.document import Document, Part, Slice
 from electrify.corpora.troubles import CUT, NOTE, TOO_LARGE, TRUNCATED
 from electrify.corpora.wikisite import Site, is_disambiguation, is_redirect
@@ -34,11 +35,13 @@ MAX_HEADER_SIZE = 4 << 20
 CLOSING_BYTES = 1024  # at the end of a complete dump, which contain its closing tag
 DAMAGED = NOTE + "source damaged"  # counted once for each damaged bzip2 stream
 
-SUFFIXES = (".xml", *archive.COMPRESSED)
 # Of the index files beside multistream dumps.
 _INDEX_SUFFIXES = tuple(f".txt{suffix}" for suffix in archive.COMPRESSED)
 _BYTE_ORDERS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be",
                 b"<\0": "utf-16-le", b"\0<": "utf-16-be"}  # fmt: skip
+_ENCODING = re.compile(
+    rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]{,200}?encoding=["']([\w.:-]{1,40})["']"""
+)
 _DECODER_BYTES = 8192  # passed to a bzip2 decoder at a time; lost if it fails on them
 # The header of a bzip2 stream, then the magic number of its first block, or of its end.
 _STREAM = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
@@ -58,6 +61,7 @@ class _Dump(NamedTuple):
 class Wikipedia:
     """Articles of a MediaWiki dump as clean prose."""
 
+    suffixes: ClassVar[Sequence[str]] = (".xml", *archive.COMPRESSED)
     headings: bool = False
     """Keep section headings, each on its own line."""
 
@@ -65,7 +69,7 @@ class Wikipedia:
         """Split dumps into parts; the module docstring says which of them carry data."""
         files = [
             (path, name, path.stat().st_size)
-            for path, name in archive.expand(sources, SUFFIXES)
+            for path, name in archive.expand(sources, self.suffixes)
             if path in sources or not name.endswith(_INDEX_SUFFIXES)
         ]
         done, total = 0, sum(size for *_, size in files) or 1
@@ -78,7 +82,7 @@ class Wikipedia:
         """Yield the articles of a part; redirects, other namespaces etc. are counted in `tally`."""
         for page in chain(_pages(part.data), _sliced_pages(part.slices, tally)):
             dump: _Dump = part.context
-            article = _article(page, dump.site)
+            article = _article(page, dump.site, tally)
             if isinstance(article, str):
                 tally[article] += 1
                 continue
@@ -115,7 +119,7 @@ def _read_header(path: Path, name: str) -> tuple[str, str]:
                 break
     if not raw:
         raise UserError(f"{name} is empty", got="0 bytes", fix="download the dump again")
-    encoding = _BYTE_ORDERS.get(raw[:2], "utf-8")
+    encoding = _BYTE_ORDERS.get(raw[:2]) or _declared_encoding(raw, name)
     header = raw.decode(encoding, errors="replace").partition("<page>")[0]
     if "<!doctype" in header[:MAX_HEADER_SIZE].lower():
         raise UserError(
@@ -130,6 +134,25 @@ def _read_header(path: Path, name: str) -> tuple[str, str]:
             fix="use a pages-articles dump (.xml, .xml.bz2, .xml.gz)",
         )
     return header, encoding
+
+
+def _declared_encoding(raw: bytes, name: str) -> str:
+    """Return the encoding in the XML declaration of a dump that starts like ASCII text."""
+    declared = _ENCODING.match(raw)
+    encoding = declared[1].decode().lower() if declared else "utf-8"
+    if encoding.startswith(("utf-8", "utf8", "utf-16", "utf-32", "ascii", "us-ascii")):
+        return "utf-8"  # what looks like ASCII is neither UTF-16 nor UTF-32
+    try:
+        known = _OPENING.decode(encoding, "replace") == _OPENING.decode()
+    except (LookupError, UnicodeError):
+        known = False
+    if not known:
+        raise UserError(
+            f"{name} is in an unknown encoding",
+            got=f"encoding {encoding!r} in its XML declaration",
+            fix="convert the dump to UTF-8, and change the declaration",
+        )
+    return encoding
 
 
 def _parts_in_order(path: Path, encoding: str, template: Part) -> Iterator[Part]:
@@ -291,7 +314,7 @@ def _pages(data: bytes) -> Iterator[bytes]:
         start = data.find(_OPENING, stop)
 
 
-def _article(page: bytes, site: Site) -> _Article | str:
+def _article(page: bytes, site: Site, tally: Counter[str]) -> _Article | str:
     """Return the article of a page, or the reason to drop the page."""
     if _FAULT.startswith(page):
         return DAMAGED
@@ -301,7 +324,7 @@ def _article(page: bytes, site: Site) -> _Article | str:
     title_found, id_found = _TITLE.search(head), _ID.search(head)
     if not title_found or not id_found:
         return "no title or id"
-    title = unescape(title_found[1].decode("utf-8", errors="replace"))
+    title = unescape(title_found[1].decode(errors="replace"))
     namespace = _NAMESPACE.search(head)
     if namespace[1] != b"0" if namespace else not site.is_article_title(title):
         return "other namespace"
@@ -312,7 +335,9 @@ def _article(page: bytes, site: Site) -> _Article | str:
         return "not wikitext"
     start = _TEXT.search(revision)  # the first is the main slot; an empty text is <text />
     stop = revision.find(b"</text>", start.end()) if start else -1
-    text = revision[start.end() : stop].decode("utf-8", errors="replace") if start else ""
+    if start and stop < 0:
+        return CUT
+    text = decode_utf8(revision[start.end() : stop], tally) if start else ""
     for escape, sign in _ESCAPES:
         text = text.replace(escape, sign)
     if is_redirect(text):

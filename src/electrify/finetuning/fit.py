@@ -21,6 +21,7 @@ from electrify.finetuning.batches import Shuffled, batches_by_length
 from electrify.finetuning.options import Fit
 from electrify.models.export import in_evaluation
 from electrify.models.inputs import batch_to_device
+from electrify.recipes.ranges import RANGES, Range
 from electrify.recipes.schema import Optimizer
 from electrify.storage.commit import read_json, write_json
 from electrify.training.checkpoint import Policy, Writer
@@ -181,19 +182,25 @@ def remove_checkpoints(folder: Path) -> None:
 
 def check_hyperparameters(settings: Fit) -> None:
     """Refuse invalid hyperparameters."""
-    for name, default in (("lr", "1e-4"), ("epochs", "3"), ("batch_size", "32")):
-        if not getattr(settings, name) > 0:
+    for name, (allowed, usual) in ALLOWED.items():
+        if (value := getattr(settings, name)) not in allowed:
             raise UserError(
-                f"--{name.replace('_', '-')} must be greater than 0",
-                got=f"{getattr(settings, name)}",
-                fix=f"use {default}, for example",
+                f"--{name.replace('_', '-')} must be {allowed}",
+                got=f"{value}",
+                fix=f"use {usual}, for example",
             )
-    if not 0 <= settings.warmup < 1:
-        raise UserError(
-            "--warmup must be at least 0 and less than 1",
-            got=f"{settings.warmup}",
-            fix="use 0.1 to warm up over the first 10 % of training",
-        )
+
+
+ALLOWED: dict[str, tuple[Range, str]] = {
+    "lr": (Range(0, 1_000, above=True), "1e-4"),
+    "epochs": (Range(0, 1_000_000, above=True), "3"),
+    "batch_size": (RANGES["run.batch_size"], "32"),
+    "layer_decay": (Range(0, 1), "0.8"),
+    "weight_decay": (Range(0, 1_000), "0.01"),
+    "warmup": (Range(0, 1, below=True), "0.1 to warm up over the first 10 % of training"),
+    "clip": (RANGES["optimizer.clip"], "1"),
+}
+"""The allowed range of each hyperparameter, and a usual value."""
 
 
 @cache

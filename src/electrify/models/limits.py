@@ -35,10 +35,13 @@ FIXED = {
 }
 LAYERS = Range(1, 512)  # building 512 layers takes about ten seconds
 WIDTH = Range(1, 2**20)
+LAYER_COUNT = (
+    r"^(num_(hidden_|decoder_)?layers|n_layers?|num_hidden_groups|inner_group_num"
+    r"|num_feedforward_networks)$"
+)
 # The first pattern that matches a field's name applies.
 INTEGERS = {
-    r"^(num_(hidden|decoder)_layers|n_layers|num_hidden_groups|inner_group_num)$": LAYERS,
-    r"^num_feedforward_networks$": LAYERS,
+    LAYER_COUNT: LAYERS,
     r"^(num_(attention|key_value)_heads|n_heads?)$": Range(1, 4096),
     r"^max_(2d_)?position_embeddings$": Range(1, 2**17),
     r"^(hidden|intermediate|(input_|output_)?embedding|true_hidden|intra_bottleneck)_size$": WIDTH,
@@ -66,10 +69,10 @@ def check_names(fields: Mapping[str, FieldValue], role: str) -> None:
             )
 
 
-def check_values(fields: Mapping[str, Any], default: Any, role: str) -> None:
+def check_values(fields: Mapping[str, Any], default: Any, prefix: str) -> None:
     """Refuse numbers with which no network can be built or trained.
 
-    `default` is the default configuration of the architecture.
+    `default` is the default configuration of the architecture; `prefix` precedes a field's name.
     """
     for name, value in fields.items():
         usual = getattr(default, name, None)
@@ -78,11 +81,17 @@ def check_values(fields: Mapping[str, Any], default: Any, role: str) -> None:
         allowed = _range_of(name, value, usual)
         if allowed is not None and value != usual and value not in allowed:
             raise UserError(
-                f"{role}.config.{name} must be {allowed}",
+                f"{prefix}{name} must be {allowed}",
                 got=shown(value),
                 fix="use a value in that range"
                 + ("" if usual is None else f"; the default of {default.model_type} is {usual}"),
             )
+
+
+def check_layers(config: Any, source: str) -> None:
+    """Refuse a configuration of someone else's with so many layers that building them hangs."""
+    counts = {n: value for n, value in config.to_dict().items() if re.search(LAYER_COUNT, n)}
+    check_values(counts, None, f"{source}: ")
 
 
 def _range_of(name: str, value: Any, usual: Any) -> Range | None:

@@ -179,7 +179,7 @@ def _config(
     check_names(network.config, role)
     if network.init_from:
         settings = released_config(network.init_from, architecture, network.config, role)
-        check_values(vars(settings), CONFIG_MAPPING[architecture](), role)
+        check_values(vars(settings), CONFIG_MAPPING[architecture](), f"{role}.config.")
         check_vocabulary(settings, vocabulary.size, network.init_from)
         return settings
     if architecture not in ARCHITECTURES:
@@ -198,7 +198,7 @@ def _config(
         if name not in names:
             known = dict.fromkeys(sorted({*vars(default), *UNDECLARED.get(architecture, ())}))
             raise unknown(f"{role}.config.{name}", name, known, f"field of {architecture}")
-    check_values(fields, default, role)
+    check_values(fields, default, f"{role}.config.")
     special = {
         "pad_token_id": None if architecture in RESETS_PADDING else vocabulary.pad,
         **dict.fromkeys(("bos_token_id", "cls_token_id"), vocabulary.cls),

@@ -19,7 +19,10 @@ import transformers
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging
 
+from electrify.config import shown
 from electrify.errors import UserError
+from electrify.models.limits import check_layers
+from electrify.storage.commit import TABLE, checked_json
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # one per load and save
 
@@ -34,6 +37,7 @@ def open_config(source: str) -> Any:
     """Load the configuration of a folder or Hub model."""
     with _library_errors(f"transformers cannot load this model: {source}", source):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        check_layers(config, source)
     if getattr(config, "quantization_config", None) is not None:
         raise UserError(
             f"the weights of {source} are quantised",
@@ -61,6 +65,7 @@ def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, An
     allowed = os.environ.get(ALLOW_PICKLES) == "1"
     if not allowed:
         _refuse_pickles(source)
+    _refuse_outside(source)
     with _library_errors(f"the weights of {source} cannot be loaded", source):
         loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(
             source,
@@ -90,6 +95,19 @@ def _refuse_pickles(source: str) -> None:
             fix=f"if you trust them, convert them in Python: `{_conversion(folder)}`; "
             f"or set {ALLOW_PICKLES}=1",
         )
+
+
+def _refuse_outside(source: str) -> None:
+    """Refuse a folder whose index names weights outside of it."""
+    for path in Path(source).glob("*.index.json"):
+        named = checked_json(path, {"weight_map": TABLE})["weight_map"].values()
+        for name in named:
+            if not isinstance(name, str) or Path(name).name != name or name == "..":
+                raise UserError(
+                    f"the index of the weights of {source} names a file outside the folder",
+                    got=f"{path.name}: {shown(name)}",
+                    fix=GIVE_A_MODEL,
+                )
 
 
 def _conversion(folder: Path) -> str:

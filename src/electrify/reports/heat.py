@@ -19,13 +19,13 @@ from torch import Tensor
 from electrify.batches.batch import Batch
 from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Masking, choose_slots, mask_tokens
-from electrify.errors import UserError
+from electrify.errors import UserError, visible
 from electrify.objectives.rtd import corrupt
 from electrify.reports.examples import CorruptedExample, corrupted_example, validation_batches
 from electrify.reports.pair import LoadedPair, replaced_probs, sampled
 from electrify.reports.spelling import TokenText, encodable, on_one_line, speller
 from electrify.reports.threshold import ONE_HALF, Threshold, of_run
-from electrify.tokens.show import plural, visible
+from electrify.tokens.show import plural
 from electrify.training.trained import load_trained
 
 

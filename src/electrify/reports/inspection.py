@@ -10,7 +10,7 @@ from string import Template
 from rich.console import Console
 from rich.text import Text
 
-from electrify.errors import UserError
+from electrify.errors import UserError, visible
 from electrify.reports.heat import (
     Token,
     as_json,
@@ -27,7 +27,6 @@ from electrify.reports.pair import LoadedPair, load_pair
 from electrify.reports.serve import serve
 from electrify.reports.spelling import on_one_line
 from electrify.storage.commit import committed
-from electrify.tokens.show import visible
 
 
 def inspect(settings: Inspect) -> None:

@@ -5,10 +5,12 @@ text, and the page may load only its own three files. Requests with the Host hea
 machine are refused, so that no web site can reach the page by DNS rebinding.
 """
 
+import io
 import json
 import socket
 import socketserver
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,7 +22,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from electrify.errors import UserError
+from electrify.errors import UserError, visible
 from electrify.reports.heat import Token, as_json, counts_text, with_threshold
 from electrify.reports.judged import Corruption, judge
 from electrify.reports.page import asset
@@ -28,11 +30,11 @@ from electrify.reports.pair import LoadedPair
 from electrify.reports.served import ServedModel, examples_for, rates_at, served_model
 from electrify.reports.spelling import encodable
 from electrify.reports.threshold import Threshold
-from electrify.tokens.show import visible
 
 LONGEST_TEXT = 2_000
 LONGEST_BODY = 16 * 1024
-REQUEST_SECONDS = 10  # timeout for receiving a request
+LONGEST_NUMBER = 10  # digits of a Content-Length
+REQUEST_SECONDS = 10.0  # timeout for receiving a request, and for sending a response
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -139,12 +141,39 @@ class Inspector(ThreadingHTTPServer):
         return judge(self.pairs, model, text, Corruption(seed=seed) if corrupt else None)
 
 
+class _Incoming(io.RawIOBase):
+    """Reads from a socket until a deadline, however slowly the bytes arrive."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.deadline = connection, 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        remaining = self.deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("the request did not arrive in time")
+        self.connection.settimeout(remaining)
+        return self.connection.recv_into(buffer)
+
+
 class Handler(BaseHTTPRequestHandler):
     """Handles one connection."""
 
     server: Inspector
     protocol_version = "HTTP/1.1"
-    timeout = REQUEST_SECONDS
+
+    def setup(self) -> None:
+        """Read requests with a deadline."""
+        super().setup()
+        self.incoming = _Incoming(self.connection)
+        self.rfile = io.BufferedReader(self.incoming)
+
+    def handle_one_request(self) -> None:
+        """Allow each request `REQUEST_SECONDS` to arrive."""
+        self.incoming.deadline = time.monotonic() + REQUEST_SECONDS
+        super().handle_one_request()
 
     def respond(self) -> None:
         """Respond to a request of any method."""
@@ -194,7 +223,7 @@ class Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "send a Content-Length header")
-        if int(length) > LONGEST_BODY:
+        if len(length) > LONGEST_NUMBER or int(length) > LONGEST_BODY:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LONGEST_BODY:,} bytes")
         return self.rfile.read(int(length))
 
@@ -205,6 +234,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send(status, "application/json", _json({"error": message or status.phrase}))
 
     def _send(self, status: HTTPStatus, content_type: str, content: bytes) -> None:
+        self.connection.settimeout(REQUEST_SECONDS)
         self.send_response(status)
         for name, value in HEADERS.items():
             self.send_header(name, value)

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from electrify.config import check_minimum
-from electrify.errors import DamagedError, UserError
+from electrify.errors import DamagedError, UserError, visible
 from electrify.tokens import show as folders
-from electrify.tokens.show import Show, sample_indices, visible
+from electrify.tokens.show import Show, sample_indices
 
 if TYPE_CHECKING:  # these import torch, which --help and other folders do not need
     from electrify.reports.examples import CorruptedExample

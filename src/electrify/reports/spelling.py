@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from electrify.tokens.show import visible
+from electrify.errors import visible
 from electrify.tokens.tokenizer import LoadedTokenizer
 
 MARKS = ("##", "▁", "Ġ")

@@ -83,6 +83,19 @@ def read_json(path: Path) -> Any:
         raise damaged(path, str(error)) from error
 
 
+def parse_json(text: str) -> Any:
+    r"""Parse JSON of any origin; lone surrogates, which no tokenizer accepts, become U+FFFD.
+
+    >>> parse_json('{"text": "a \\ud800 b"}')
+    {'text': 'a � b'}
+    """
+    value = json.loads(text)
+    if "\\ud" not in text and "\\uD" not in text:  # only an escape can express one
+        return value
+    again = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    return json.loads(again.decode("utf-16", "replace"))
+
+
 def damaged(path: Path, got: str) -> DamagedError:
     """Return the error for a file that is not as electrify wrote it."""
     return DamagedError(

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, Literal, NamedTuple
 
+from electrify.tokens.splits import SPLITS
+
 Layout = Literal["electra", "pairs", "packed"]
 Overflow = Literal["carry", "drop"]
 
@@ -188,4 +190,24 @@ def packed(
 def notes(manifest: Mapping[str, Any]) -> list[str]:
     """Return notes for the user on the examples of a folder of shards."""
     layout = manifest.get("identity", {}).get("settings", {}).get("layout")
-    return [f"note: {NOTES[layout]}"] if layout in NOTES else []
+    found = [f"note: {NOTES[layout]}"] if layout in NOTES else []
+    splits = [manifest["splits"][name] for name in SPLITS]
+    unknown, tokens = (sum(s[key] for s in splits) for key in ("unknown_tokens", "tokens"))
+    return [*found, *filter(None, [warn_of_unknown(unknown, tokens)])]
+
+
+def warn_of_unknown(unknown: int, tokens: int) -> str:
+    """Return a warning if many tokens are unknown; otherwise an empty string.
+
+    >>> warn_of_unknown(93, 100)[:38], warn_of_unknown(1, 100)
+    ('warning: 93% of the tokens are unknown', '')
+    """
+    if unknown <= MANY_UNKNOWN * tokens:
+        return ""
+    return (
+        f"warning: {unknown / tokens:.0%} of the tokens are unknown: a model learns nothing about "
+        "the words they stand for; use a tokenizer for this language, or train one on this text"
+    )
+
+
+MANY_UNKNOWN = 0.05  # fraction of the tokens; a tokenizer of the same language has below 0.01

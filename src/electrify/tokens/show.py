@@ -13,20 +13,13 @@ from rich.text import Text
 
 from electrify.config import AcceptsTextPaths, check_minimum
 from electrify.corpora.document import documents_at
-from electrify.errors import DamagedError, UserError
+from electrify.errors import DamagedError, UserError, visible
 from electrify.storage.commit import checked_manifest, read_manifest, verify
 from electrify.tokens.prepare import print_shards
 from electrify.tokens.store import check_split
 
 SEGMENT_COLOURS = ("cyan", "yellow", "green", "magenta")  # used in turn
 LONGEST_DOCUMENT = 1_500
-# C0 and C1 codes can control a terminal; directional overrides reverse the text after them.
-_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_CONTROLS = {
-    code: "\ufffd"
-    for code in (*range(32), *range(127, 160), *_DIRECTIONS)
-    if chr(code) not in "\n\t"
-}
 
 
 @dataclass(frozen=True)
@@ -123,11 +116,6 @@ def _examples(settings: Show) -> Iterator[Text]:
             colour = SEGMENT_COLOURS[number % len(SEGMENT_COLOURS)]
             text.append(decoded + " ", style=f"not bold {colour}")
         yield text.append(f"\n{example.ids.tolist()}", style="dim") if settings.ids else text
-
-
-def visible(text: str) -> str:
-    """Return text with control characters, which could control the terminal, replaced."""
-    return text.translate(_CONTROLS)
 
 
 def plural(count: int, noun: str) -> str:

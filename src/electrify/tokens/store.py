@@ -6,6 +6,7 @@ in its example) and `start_offsets` (example i has starts[start_offsets[i]:start
 """
 
 import json
+import operator
 import os
 import zlib
 from collections.abc import Iterable, Sequence
@@ -98,8 +99,10 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
             raise _damaged(path, f"a header of {length:,} bytes in a file of {size:,}")
         try:
             header = json.loads(file.read(length))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _damaged(path, f"a header that is not JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise _damaged(path, f"a header that is not an object but {type(header).__name__}")
     header.pop("__metadata__", None)
     data = (
         np.memmap(path, dtype=np.uint8, mode="r", offset=8 + length) if size > 8 + length else None
@@ -108,9 +111,11 @@ def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
     for name, entry in header.items():
         try:
             dtype = _DTYPES[entry["dtype"]]
-            (count,), (begin, end) = entry["shape"], entry["data_offsets"]
+            (count,) = map(operator.index, entry["shape"])
+            begin, end = map(operator.index, entry["data_offsets"])
         except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, f"an invalid description of array {name!r}: {entry}") from error
+            got = f"an invalid description of array {name!r:.100}: {entry!r:.100}"
+            raise _damaged(path, got) from error
         if not 0 <= begin <= end <= size - 8 - length or end - begin != count * dtype.itemsize:
             raise _damaged(path, f"{name} claims bytes {begin:,} to {end:,} for {count:,} values")
         arrays[name] = data[begin:end].view(dtype) if data is not None else np.zeros(0, dtype)
@@ -146,6 +151,8 @@ class Shard:
 
     def fault(self, vocab_size: int, length: int) -> str:
         """Describe ids or lengths that cannot be right; empty if there are none."""
+        if self._tokens.dtype.kind != "u":
+            return f"tokens of type {self._tokens.dtype}"
         largest = int(self._tokens.max(initial=0))
         if largest >= vocab_size:
             return f"token {largest:,} in a vocabulary of {vocab_size:,}"

@@ -9,17 +9,18 @@ such as "[MASK]", are ordinary text.
 import hashlib
 import json
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from electrify.errors import DamagedError, UserError
+from electrify.errors import DamagedError, UserError, visible
 from electrify.storage.build import committed_file
-from electrify.storage.commit import checked_manifest, verify
+from electrify.storage.commit import checked_manifest, parse_json, verify
 
 LONGEST_WORD = 200  # google-research/electra model/tokenization.py: WordpieceTokenizer
 SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
@@ -54,10 +55,10 @@ class LoadedTokenizer:
     special: SpecialIds
     fingerprint: str
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
-        """The number of ids, including added tokens."""
-        return int(self.backend.get_vocab_size(with_added_tokens=True))
+        """The largest id + 1, including added tokens; some smaller ids may be unused."""
+        return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
 
 
 def load_tokenizer(source: str | Path) -> LoadedTokenizer:
@@ -81,7 +82,7 @@ def description(tokenizer: LoadedTokenizer) -> str:
         strips = normalizer["lowercase"] if strips is None else strips
         properties.append("lower case" if normalizer["lowercase"] else "cased")
         properties.append("accents stripped" if strips else "accents kept")
-    return ", ".join([*properties, " ".join(tokenizer.names.values())])
+    return visible(", ".join([*properties, " ".join(tokenizer.names.values())]))
 
 
 def save_tokenizer(
@@ -170,13 +171,13 @@ def with_special_tokens(backend: Tokenizer, names: Mapping[str, str]) -> LoadedT
 
 
 def _check_ids(backend: Tokenizer, model: Mapping[str, Any]) -> None:
-    """Raise an error if an id would have no embedding, or if there is no id for unknown words."""
+    """Raise an error if ids repeat or are mostly unused, or if unknown words have no id."""
     vocabulary = backend.get_vocab(with_added_tokens=True)
-    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        largest = max(vocabulary.values())
+    largest, distinct = max(vocabulary.values()), len(set(vocabulary.values()))
+    if distinct < len(vocabulary) or largest >= 2 * distinct:
         raise UserError(
-            "the ids of the tokenizer must be 0, 1, 2, … without gaps or repeats",
-            got=f"{len(vocabulary):,} tokens, the largest id is {largest:,}",
+            "the ids of the tokenizer must be 0, 1, 2, … without repeats, and half of them used",
+            got=f"{len(vocabulary):,} tokens, {distinct:,} ids, the largest is {largest:,}",
             fix="number its tokens from 0, or train a tokenizer with `electrify tokenizer`",
         )
     unknown = model.get("unk_token")
@@ -196,8 +197,8 @@ def _from_folder(folder: Path) -> LoadedTokenizer:
     if (folder / "vocab.txt").is_file():
         return from_vocabulary(
             _read_vocabulary(folder / "vocab.txt"),
-            lowercase=config.get("do_lower_case"),
-            strip_accents=config.get("strip_accents"),
+            lowercase=_flag(config, "do_lower_case"),
+            strip_accents=_flag(config, "strip_accents"),
         )
     raise UserError(
         f"no tokenizer in {folder}",
@@ -205,6 +206,10 @@ def _from_folder(folder: Path) -> LoadedTokenizer:
         fix="give a folder with tokenizer.json or vocab.txt; convert other formats with "
         "AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW)",
     )
+
+
+def _flag(config: Mapping[str, Any], name: str) -> bool | None:
+    return value if isinstance(value := config.get(name), bool) else None
 
 
 def _check_unchanged(folder: Path) -> None:
@@ -236,8 +241,11 @@ def _special_names(backend: Tokenizer, config: Mapping[str, Any]) -> dict[str, s
     """Return the special tokens by role: those of the configuration, or else the usual ones."""
     names = {}
     for role, usual in USUAL_NAMES.items():
-        if configured := config.get(f"{role}_token"):
-            names[role] = str(configured["content"] if isinstance(configured, dict) else configured)
+        configured = config.get(f"{role}_token")
+        if isinstance(configured, dict):
+            configured = configured.get("content")
+        if configured and isinstance(configured, str):
+            names[role] = configured
         elif known := [name for name in usual if backend.token_to_id(name) is not None]:
             names[role] = known[0]
     return names
@@ -248,8 +256,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
             try:
-                config |= json.loads((folder / name).read_text(encoding="utf-8"))
-            except (ValueError, TypeError) as error:
+                config |= dict(parse_json((folder / name).read_text(encoding="utf-8")))
+            except (ValueError, TypeError, RecursionError) as error:
                 raise UserError(
                     f"{folder / name} is not a JSON object", got=str(error), fix="fix the file"
                 ) from error
@@ -266,8 +274,8 @@ def _read_vocabulary(path: Path) -> list[str]:
     words = [word.rstrip("\r") for word in words]
     while words and not words[-1]:
         words.pop()
-    if len(set(words)) != len(words):
-        repeated = next(word for i, word in enumerate(words) if word in words[:i])
+    repeated, count = Counter(words).most_common(1)[0] if words else ("", 0)
+    if count > 1:
         raise UserError(
             f"{path} contains a word twice", got=repr(repeated), fix="remove the repeated line"
         )

@@ -18,6 +18,7 @@ from electrify.storage.build import Build
 from electrify.storage.commit import read_manifest
 from electrify.tokens import tokenizer as tokenizers_on_disk
 from electrify.tokens.encoder import LineEncoder
+from electrify.tokens.examples import warn_of_unknown
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.tokens.trainers import train_bpe, train_unigram, train_wordpiece
 
@@ -187,3 +188,5 @@ def _report(settings: MakeTokenizer, made: LoadedTokenizer) -> None:
         f"on the first {len(texts):,} documents: {len(tokens) / max(1, words):.2f} tokens per "
         f"word, {unknown / max(1, len(tokens)):.3%} unknown"
     )
+    if warning := warn_of_unknown(unknown, len(tokens)):
+        print(warning)

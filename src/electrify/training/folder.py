@@ -14,7 +14,6 @@ import errno
 import hashlib
 import os
 import platform
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -44,6 +43,7 @@ from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import Stored, stored
 from electrify.training.extension import Extension, begun_before, extensions_of
+from electrify.training.git import git_commit
 from electrify.training.options import Pretrain, repeated_options
 from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
 
@@ -300,19 +300,5 @@ def environment() -> dict[str, Any]:
             "processors": torch.get_num_threads(),
             "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         },
-        "git": _git(),
+        "git": {"commit": commit} if (commit := git_commit(Path.cwd())) else {},
     }
-
-
-def _git() -> dict[str, Any]:
-    """Return the git commit of the working directory; empty outside a repository."""
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
-        )
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "-uno"], capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return {"commit": commit.stdout.strip(), "changed": bool(changed.stdout.strip())}

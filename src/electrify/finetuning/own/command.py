@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from electrify.config import check_minimum, to_dict, to_toml
-from electrify.errors import UserError
+from electrify.errors import UserError, visible
 from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
 from electrify.finetuning.experiment import (
     LOADED,
@@ -70,7 +70,7 @@ def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
         import_seqeval()
     length = min(settings.length, open_encoder(settings.model).longest)
     problem = OwnProblem(settings, training.target, training.data, dev, length)
-    print(_describe(settings.train, training))
+    print(visible(_describe(settings.train, training)))
     written = ("*.json", "*.safetensors", "*.txt")
     with (
         Build(settings.out, "fine-tuned model", _identity(settings), files=written) as build,
@@ -84,9 +84,9 @@ def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
                 raise
     result: dict[str, Any] = read_json(settings.out / "result.json")
     if brief:
-        print(seed_lines(result))
+        print(visible(seed_lines(result)))
     else:
-        print(f"{finetune_summary(result)}\n\n{next_commands(settings.out, result)}\n")
+        print(visible(f"{finetune_summary(result)}\n\n{next_commands(settings.out, result)}\n"))
     print(settings.out)
     return result
 
@@ -121,7 +121,7 @@ def _run_seeds(build: Build, problem: OwnProblem, columns: Columns) -> None:
     for name, path in (("train", settings.train), ("dev", settings.dev)):
         rows: OwnRows = splits[name].rows
         if rows.truncated:
-            print(describe_truncation(path, target, rows, problem.length))
+            print(visible(describe_truncation(path, target, rows, problem.length)))
         file_info[name] = {"file": path.name, **_describe_rows(target, *splits[name])}
     results: list[Result] = []
     with progress("fine-tuning") as update:

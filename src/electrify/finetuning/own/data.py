@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.errors import UserError
-from electrify.finetuning.own.files import DataTable, cell_text, line_error
+from electrify.finetuning.own.files import DataTable, cell_text, first_names, line_error
 from electrify.finetuning.own.headers import LABEL_COLUMNS, TEXT_COLUMNS, all_numbers, to_number
 
 MAX_INTEGER_CLASSES = 20
@@ -104,7 +104,7 @@ def _common_texts(table: DataTable, by_case: dict[str, str], label: str) -> tupl
 
 
 def _column_error(table: DataTable, what: str) -> UserError:
-    got = f"columns: {', '.join(table.header)}"
+    got = f"columns: {first_names(table.header)}"
     fix = (
         "name the columns: --text A, --pair B for a second text, --label L; "
         "by number if there is no header: --text 1 --label 2"

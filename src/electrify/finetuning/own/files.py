@@ -11,6 +11,7 @@ without a header are numbered.
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +24,13 @@ from electrify.finetuning.own.headers import (
     column_names,
     lacks_header,
 )
+from electrify.storage.commit import parse_json
 
 MAX_CHARACTERS = 100_000
 """Maximum length of a cell: a longer one is usually an unclosed quotation mark."""
+
+MAX_EMPTY_CELLS, MAX_CELLS_PER_VALUE = 1_000_000, 20
+"""Limits of the table that JSON lines with different keys would become."""
 
 FileRow = tuple[int, list[Any]]
 """The line number where a row starts, and its cells."""
@@ -45,6 +50,11 @@ class DataTable(NamedTuple):
         """Return the cells of a column."""
         index = self.header.index(name)
         return [row[index] for row in self.rows]
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return the first names of a list, for a message."""
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
 
 
 def line_error(path: Path, line: int, what: str, got: str, fix: str) -> UserError:
@@ -106,8 +116,8 @@ def read_table(
     else:
         cells = TABLES[suffix](path, text)
         header, rows, numbered = _split_header(path, cells, requested, training)
-    for name in header:
-        if header.count(name) > 1:
+    for name, count in Counter(header).items():
+        if count > 1:
             what, got = "two columns have the same name", name or "an empty name"
             raise line_error(path, 1, what, got=got, fix="rename one of them")
     for line, cells in rows:
@@ -183,7 +193,7 @@ def _split_header(
                 path,
                 line,
                 f"the row must have as many cells as the {'first line' if numbered else 'header'}",
-                got=f"{len(cells)} cells instead of {len(header)} ({', '.join(header)})",
+                got=f"{len(cells)} cells instead of {len(header)} ({first_names(header)})",
                 fix="fix the row" + ("" if numbered else "; the header must be the first line"),
             )
     return header, rows if numbered else rest, numbered
@@ -196,13 +206,20 @@ def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[FileRow]]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = parse_json(line)
         except (ValueError, RecursionError) as error:
             raise line_error(path, number, "not valid JSON", got=str(error), fix=fix) from error
         if not isinstance(value, dict):
             raise line_error(path, number, "not a JSON object", got=line[:40], fix=fix)
         objects.append((number, value))
     header = list(dict.fromkeys(name for _, value in objects for name in value))
+    given = sum(len(value) for _, value in objects)
+    if len(header) * len(objects) > MAX_EMPTY_CELLS + MAX_CELLS_PER_VALUE * given:
+        raise UserError(
+            f"{path}: most lines lack most of the keys",
+            got=f"{len(header):,} different keys in {len(objects):,} lines",
+            fix="use the same keys on every line",
+        )
     return header, [(line, [value.get(name) for name in header]) for line, value in objects]
 
 

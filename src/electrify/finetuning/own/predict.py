@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.config import check_minimum
-from electrify.errors import UserError
+from electrify.errors import UserError, visible
 from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Predict
@@ -356,10 +356,10 @@ def _score_note(target: Target, data: Data, predictions: Sequence[OwnAnswer]) ->
 def _write(out: Path | None, content: str, notes: list[str]) -> None:
     if out is None:
         sys.stdout.write(content)
-        print("\n".join(notes), file=sys.stderr, end="\n" if notes else "")
+        print(visible("\n".join(notes)), file=sys.stderr, end="\n" if notes else "")
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     raw = content.encode("utf-8", errors="surrogatepass")
     with committed(out) as temporary:
         temporary.write_bytes(gzip.compress(raw, mtime=0) if out.suffix == ".gz" else raw)
-    print("\n".join([*notes, str(out)]))
+    print(visible("\n".join([*notes, str(out)])))

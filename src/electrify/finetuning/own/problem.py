@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from electrify.errors import UserError
+import numpy as np
+
+from electrify.errors import GuardError, UserError
 from electrify.finetuning.encoder import Encoder, load_network, new_network, open_encoder
 from electrify.finetuning.experiment import TO_PUBLISH, TRAIN, Outputs, Problem, TrainedModel
 from electrify.finetuning.fit import outputs
@@ -96,6 +98,12 @@ class OwnProblem(Problem):
         rows = trained.splits["dev"].rows
         before = outputs(model, rows.lengths[:PROBES], rows.collate)
         after = outputs(MODEL_CLASSES[self.target.kind](network), probes.lengths, probes.collate)
+        if not all(np.isfinite(logits).all() for logits in before):
+            raise GuardError(
+                "training diverged: the outputs of the model are not finite",
+                got=f"--lr {self.settings.fit.lr:g}",
+                fix="use a lower --lr and another --out, or check the data",
+            )
         for old, new in zip(before, after, strict=True):
             limit = RELOAD_TOLERANCE * max(1.0, float(abs(old).max()))
             if old.shape != new.shape or not abs(old - new).max() <= limit:

@@ -5,7 +5,8 @@ all windows; a span has at most 30 tokens and starts where its window has the ma
 text is sliced from the context by the tokens' offsets, so no realignment is needed.
 """
 
-# N candidates, each (start, end, score of start, score of end); W windows, T tokens of a context
+# N candidates, each (start, end, score of start, score of end)
+# T tokens of a context, C of them in a window
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -91,18 +92,15 @@ def max_context_windows(spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     >>> max_context_windows([(0, 5), (2, 5)]).tolist()
     [0, 0, 0, 0, 1, 1, 1]
     """
-    token_T = np.arange(max(start + count for start, count in spans))
-    scores_WT = np.stack(
-        [
-            np.where(
-                (token_T >= start) & (token_T < start + count),
-                np.minimum(token_T - start, start + count - 1 - token_T) + 0.01 * count,
-                -np.inf,
-            )
-            for start, count in spans
-        ]
-    )
-    best_T: NDArray[np.int64] = scores_WT.argmax(axis=0)
+    tokens = max(start + count for start, count in spans)
+    highest_T, best_T = np.full(tokens, -np.inf), np.zeros(tokens, np.int64)
+    for number, (start, count) in enumerate(spans):
+        inside = slice(start, start + count)
+        token_C = np.arange(count)
+        score_C = np.minimum(token_C, token_C[::-1]) + 0.01 * count
+        better_C = score_C > highest_T[inside]
+        highest_T[inside][better_C] = score_C[better_C]
+        best_T[inside][better_C] = number
     return best_T
 
 

@@ -1,6 +1,5 @@
 """Find and read the files of SQuAD 1.1 and 2.0."""
 
-import json
 import lzma
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from electrify.errors import UserError
+from electrify.finetuning.own.files import MAX_CHARACTERS
+from electrify.storage.commit import parse_json
 
 Version = Literal["1.1", "2.0"]
 VERSIONS: tuple[Version, ...] = ("1.1", "2.0")
@@ -99,7 +100,7 @@ def _json(path: Path) -> Any:
     opened = lzma.open if path.suffix == ".xz" else open
     try:
         with opened(path, "rt", encoding="utf-8") as file:
-            return json.load(file)
+            return parse_json(file.read())
     except (ValueError, RecursionError, lzma.LZMAError, EOFError) as error:
         damaged = isinstance(error, lzma.LZMAError | EOFError)
         what = f"{path} is not {'a complete .xz file' if damaged else 'valid JSON'}"
@@ -145,6 +146,12 @@ def _field(path: Path, entry: Any, name: str, kind: type[_Value], where: str) ->
     if not isinstance(value, kind) or isinstance(value, bool):
         got = f'{where}: "{name}" is {type(value).__name__}, not {kind.__name__}'
         raise _layout_error(path, got)
+    if isinstance(value, str) and len(value) > MAX_CHARACTERS:
+        raise UserError(
+            f"{path} has a text of more than {MAX_CHARACTERS:,} characters",
+            got=f'{where}: "{name}" has {len(value):,}',
+            fix="split it into several contexts; SQuAD's have a few thousand characters",
+        )
     return value
 
 
