@@ -250,20 +250,21 @@ def test_any_transformers_classifier_works(encoder_folder, tmp_path, capsys):
 
 
 def test_a_sentence_is_predicted_readably(tuned, tmp_path, capsys):
+    done = {kind: tuned(kind).out for kind in ("classes", "score", "tags")}
     capsys.readouterr()
     for sentence, label in (("kata lodi mita", "good"), ("peta lodi mita", "bad")):
-        assert main(["predict", str(tuned("classes").out), sentence, "--device", "cpu"]) == 0
+        assert main(["predict", str(done["classes"]), sentence, "--device", "cpu"]) == 0
         first, second = capsys.readouterr().out.splitlines()
         assert first.split()[0] == label
         assert float(first.split()[1]) + float(second.split()[1]) == pytest.approx(1, abs=2e-3)
-    predict(Predict(tuned("score").out, "kata lodi mita", device="cpu"))
+    predict(Predict(done["score"], "kata lodi mita", device="cpu"))
     assert float(capsys.readouterr().out) == pytest.approx(1500, abs=150)
-    predict(Predict(tuned("tags").out, "mira kata, lodi", device="cpu"))
+    predict(Predict(done["tags"], "mira kata, lodi", device="cpu"))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [word for word, _ in lines] == ["mira", "kata", ",", "lodi"]
     assert lines[1] == ["kata", "B-LOC"]
     out = tmp_path / "one.jsonl"
-    predict(Predict(tuned("classes").out, "kata lodi mita", out, device="cpu"))
+    predict(Predict(done["classes"], "kata lodi mita", out, device="cpu"))
     row = json.loads(out.read_text())
     assert (row["text"], row["prediction"]) == ("kata lodi mita", "good")
 
