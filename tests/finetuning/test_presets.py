@@ -88,7 +88,7 @@ class Recorder(torch.nn.Module):
 
 def test_the_learning_rate_is_the_official_one_with_fractional_warm_up(monkeypatch):
     """CoLA: 804 steps, 80.4 of warm-up; golden rates are 8.960e-5 at step 80, 8.9925e-5 at 81."""
-    batch = namedtuple("Batch", "numbers_B2")
+    batch = namedtuple("Batch", "numbers_B2 attention_BL")
     seen = {}
 
     def watching(run, start):
@@ -100,7 +100,7 @@ def test_the_learning_rate_is_the_official_one_with_fractional_warm_up(monkeypat
         fit(
             Recorder(),
             [1] * 8551,
-            lambda numbers: batch(torch.ones(len(numbers), 2)),
+            lambda numbers: batch(*[torch.ones(len(numbers), 2)] * 2),
             Fit(lr=1e-4, epochs=3),
             seed=0,
             device="cpu",
@@ -124,12 +124,12 @@ class Undefined(Recorder):
 def test_without_a_folder_no_checkpoint_is_restored(monkeypatch):
     """Not even one in the working directory."""
     monkeypatch.setattr(loop, "restore", lambda *arguments: pytest.fail("looked for a checkpoint"))
-    batch = namedtuple("Batch", "numbers_B2")
+    batch = namedtuple("Batch", "numbers_B2 attention_BL")
     with pytest.raises(GuardError):
         fit(
             Undefined(),
             [1] * 64,
-            lambda numbers: batch(torch.ones(len(numbers), 2)),
+            lambda numbers: batch(*[torch.ones(len(numbers), 2)] * 2),
             Fit(batch_size=4),
             seed=0,
             device="cpu",

@@ -94,7 +94,7 @@ def test_the_comparison_is_planned_by_the_time_of_an_epoch(
     """A fake clock simulates a machine twenty times as slow; the plan is kept on resuming."""
     clock, calls = [1_000.0], []
 
-    def finetune(chosen):
+    def finetune(chosen, brief):
         calls.append((chosen.seeds, chosen.fit.epochs))
         clock[0] += chosen.seeds * (0.5 + chosen.fit.epochs * seconds)
         chosen.out.mkdir(parents=True, exist_ok=True)

@@ -92,5 +92,5 @@ def make_run(shards: Path, out: Path, kind: str = "rtd") -> Path:
     settings = Pretrain(recipe=recipe, data=shards, out=out, budget="steps")
     folder.start_or_resume(settings, recipe, tokenizer, objective.networks, "bf16", print)
     snapshot = checkpoint.snapshot(7, model_tensors(objective), {}, {})
-    checkpoint.write(folder.checkpoints, snapshot, run=folder.fingerprint)
+    checkpoint.write(folder.checkpoints, snapshot, run=folder.fingerprints(7))
     return out

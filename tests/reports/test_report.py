@@ -359,7 +359,7 @@ def test_parameters_are_counted_in_the_latest_checkpoint(tmp_path):
         folder.mkdir(parents=True)
         save_file({"generator.w": np.zeros((3, width), np.float32)}, folder / "model.safetensors")
         entry = {"name": "model.safetensors", "bytes": 1, "sha256": f"{step}"}
-        identity = {"step": step, "run": RunFolder(run).fingerprint}
+        identity = {"step": step, "run": RunFolder(run).fingerprints(step)}
         manifest = {"kind": "checkpoint", "identity": identity, "files": [entry]}
         write_json(folder / "manifest.json", manifest)
     assert read_run(run, "run").parameters == 21

@@ -187,10 +187,10 @@ def test_a_full_disk_reported_by_safetensors_is_a_save_error(tmp_path, monkeypat
 
 def test_pruning_leaves_the_checkpoints_of_other_runs_and_keeps_enough_of_its_own(tmp_path):
     for step in (1, 2, 3):
-        checkpoint.write(tmp_path, taken(step), run=lambda step: "mine")
+        checkpoint.write(tmp_path, taken(step), run="mine")
     for step in (70, 80, 90):
         checkpoint.write(tmp_path, taken(step), run="theirs")
-    damaged = checkpoint.write(tmp_path, taken(4), run=lambda step: "mine")
+    damaged = checkpoint.write(tmp_path, taken(4), run="mine")
     (damaged / "manifest.json").write_text("{")
     (tmp_path / "step-00000000").mkdir()  # nobody can say whose
     (tmp_path / "step-00000000/notes.txt").write_text("a note")

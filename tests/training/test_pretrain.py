@@ -799,11 +799,11 @@ MOVED = """
 import os
 from electrify.training.training import Stepper
 accumulate = Stepper.accumulate
-def moving(self, step, batch):
+def moving(self, step, batch, *requests):
     if step == 12:
         os.rename({run!r}, {moved!r})
         {then}
-    return accumulate(self, step, batch)
+    return accumulate(self, step, batch, *requests)
 Stepper.accumulate = moving
 """
 

@@ -489,7 +489,7 @@ def test_checkpoints_of_another_run_are_not_uploaded(tmp_path):
     commit_of(tmp_path, 1, "mine")
     commit_of(tmp_path, 9, "theirs")
     uploads = Uploads(f"file://{tmp_path}/target")
-    uploads.resume(tmp_path, "mine")
+    uploads.resume(tmp_path, lambda step: "mine")
     assert uploads.close(SOON) == []
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["step-00000001"]
 

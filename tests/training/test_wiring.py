@@ -255,7 +255,8 @@ def repeats(run: Trained, recipe: Recipe, shards: Path) -> None:
     *_, line = run.lines["validation"]
     ours = {name: float("nan") if value is None else value for name, value in line.items()}
     theirs = plain.evaluate() | {"step": recipe.run.steps}
-    assert ours == pytest.approx(theirs, abs=1e-5, nan_ok=True)
+    # The plain loop repeats the metrics of training; validation adds baselines and calibration.
+    assert {n: ours[n] for n in theirs} == pytest.approx(theirs, abs=1e-5, nan_ok=True)
 
 
 def test_a_plain_loop_repeats_the_base_run(base, shards):

@@ -22,7 +22,8 @@ import tyro
 from numpy.typing import NDArray
 
 from electrify import config
-from electrify.corpora.archive import count_unread, source_fingerprint, unchanged
+from electrify.corpora.archive import count_unread, source_fingerprint
+from electrify.corpora.changes import unchanged
 from electrify.corpora.clean import Filters, reason_to_drop, repair_unicode, tidy
 from electrify.corpora.document import (
     SHORT_DOCUMENT,

@@ -94,7 +94,7 @@ def steps_that_fit(
     return steps
 
 
-class Measured(NamedTuple):
+class StepTimes(NamedTuple):
     """What was measured in a part of a budget; all times in seconds."""
 
     remaining: float
@@ -104,7 +104,7 @@ class Measured(NamedTuple):
     """Fraction of the CPU time that its threads could use."""
 
 
-def _too_short(option: str, seconds: float, measured: Measured, fix: str) -> UserError:
+def _too_short(option: str, seconds: float, measured: StepTimes, fix: str) -> UserError:
     return UserError(
         f"{option} is too short for a single step",
         got=f"{max(0, measured.remaining):.0f} of {seconds:.0f} s remained after measuring "
@@ -115,7 +115,7 @@ def _too_short(option: str, seconds: float, measured: Measured, fix: str) -> Use
 
 def _measure(
     recipe: Recipe, stepper: Stepper, validation: Validation | None, seconds: float, stop: Stop
-) -> Measured | None:
+) -> StepTimes | None:
     """Measure a step and an evaluation on the main rank; None if the run is asked to stop."""
     engine = stepper.engine
     begin, scale = time.monotonic(), engine.scale_state()
@@ -132,7 +132,7 @@ def _measure(
     if engine.any_reason(stop.why()):  # possibly in the middle of measuring
         return None
     remaining = seconds - (time.monotonic() - begin)
-    return Measured(*engine.broadcast((remaining, one_step, one_evaluation, cpu_share)))
+    return StepTimes(*engine.broadcast((remaining, one_step, one_evaluation, cpu_share)))
 
 
 def as_before(recipe: Recipe, before: Recipe) -> Recipe:

@@ -58,9 +58,9 @@ def accumulate(
         sums = add(sums, micro_batch_sums)
     with spent.in_update("optimizer"):
         engine.unscale(optimizer)
-        norm = clip(model.parameters(), max_norm)
-        loss, norm, requests = engine.exchange(local_loss, norm, requests)
-        return Gradient(loss, norm, sums, requests)
+        device_norm = clip(model.parameters(), max_norm)
+        loss, norm, requested = engine.exchange(local_loss, device_norm, requests)
+        return Gradient(loss, norm, sums, requested)
 
 
 def apply_update(

@@ -1,0 +1,3 @@
+"""The modules here run in their own processes, because they pretend that there is a GPU."""
+
+collect_ignore_glob = ["[!t]*.py", "trace.py"]
