@@ -261,3 +261,29 @@ def test_a_data_loader_iterates_over_one_epoch(shards):
     assert len(loaded) == len(batches)
     for step in (0, len(batches) - 1):
         assert np.array_equal(loaded[step].ids_BL, batches[step].ids_BL)
+
+
+def test_the_rows_of_ranks_are_those_of_the_whole_batch(shards):
+    tokenizer = Shards(shards).tokenizer()
+    whole = Batches(Shards(shards), tokenizer, MASKING, 8, seed=3)
+    for step in range(3):
+        rows = [(0, 3), (3, 8)]
+        for start, stop in rows:
+            part = Batches(Shards(shards), tokenizer, MASKING, 8, 3, rows=range(start, stop))[step]
+            length = part.ids_BL.shape[1]  # only as long as the longest of its rows
+            expected = whole[step].rows(start, stop)
+            assert not expected.attention_BL[:, length:].any()
+            for ours, theirs in zip(part, expected, strict=True):
+                np.testing.assert_array_equal(ours, theirs[:, : ours.shape[1]])
+
+
+def test_a_rank_verifies_the_shards_of_all_rows(shards):
+    """So that all ranks stop at the same batch if a shard is damaged."""
+    opened = []
+    examples = Shards(shards)
+    tokenizer = examples.tokenizer()
+    examples.open_for = lambda indices: opened.append(len(indices))
+    Batches(examples, tokenizer, MASKING, 8, seed=3, rows=range(2))[0]
+    assert opened == [8]
+    Batches(examples, tokenizer, MASKING, 8, seed=3)[0]
+    assert opened == [8]

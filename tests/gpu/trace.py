@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 import transformers.masking_utils
+import transformers.modeling_utils
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -130,7 +131,8 @@ def chosen_kernel(
 def pretended_cuda():
     """Trace on fake CUDA tensors inside the context; CPU tensors from outside may be used."""
     FakeTensorMode.avoid_device_init = property(lambda self: True)
-    transformers.masking_utils.is_tracing = lambda *tensors: False  # as outside of a trace
+    for module in (transformers.masking_utils, transformers.modeling_utils):
+        module.is_tracing = lambda *tensors: False  # as outside of a trace
     nn.functional.scaled_dot_product_attention = chosen_kernel
     torch.cuda.is_available = lambda: True
     torch.cuda.is_bf16_supported = lambda including_emulation=True: True

@@ -8,7 +8,7 @@ from tests.models.test_architectures import EACH
 from tests.models.tiny import tiny_inputs, tiny_recipe
 from torch import nn
 
-from electrify.models.inputs import call, padding_position
+from electrify.models.inputs import batch_to_device, call, is_unpadded, padding_position
 from electrify.models.pair import Vocabulary, build_pair
 
 OTHER = 50  # any ordinary token
@@ -36,6 +36,20 @@ def test_a_sampled_pad_is_a_token_like_any_other(architecture, pad):
             first = call(network, original, inputs).logits[real]
             second = call(network, sampled, inputs).logits[real]
         assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("architecture", EACH)
+def test_an_unpadded_batch_gives_the_same_without_a_mask(architecture):
+    """Also with a sampled [PAD] among its tokens, from which some models would derive a mask."""
+    network = build_pair(tiny_recipe(architecture), Vocabulary(200, 0, 2, 3)).discriminator.eval()
+    inputs = tiny_inputs()
+    inputs.ids_BL[0, 6] = 0
+    moved = batch_to_device(inputs, torch.device("cpu"))
+    assert is_unpadded(moved.attention_BL)
+    assert not is_unpadded(inputs.attention_BL)
+    with torch.no_grad():
+        with_mask, without = (call(network, inputs.ids_BL, b).logits for b in (inputs, moved))
+    torch.testing.assert_close(without, with_mask, rtol=0, atol=1e-6)
 
 
 def looked_up(embedding: nn.Embedding, run: Callable[[], object]) -> torch.Tensor:

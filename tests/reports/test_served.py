@@ -119,7 +119,8 @@ def test_an_export_next_to_its_run_is_measured_on_its_validation_text(run, shard
 def test_without_the_shards_a_run_is_still_served(run, tmp_path):
     lone = shutil.copytree(run, tmp_path / "run")
     about = json.loads((lone / "run.json").read_text())
-    (lone / "run.json").write_text(json.dumps({**about, "data": "gone/shards"}))
+    gone = dict.fromkeys(("data", "data_absolute", "data_from_run"), "gone/shards")
+    (lone / "run.json").write_text(json.dumps({**about, **gone}))
     model = served_model(load_pair(str(lone)))
     assert not model.validated
     assert rates_at(model, Threshold(), 0.3)["rate"] == "unknown"

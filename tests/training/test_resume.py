@@ -3,17 +3,18 @@
 import json
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import electrify
 from electrify.errors import DamagedError, UserError
-from electrify.recipes.schema import Recipe, override
+from electrify.recipes.schema import Recipe, load, override
 from electrify.training import checkpoint
 from electrify.training.extension import Extension, extended_schedule, extensions_of
-from electrify.training.folder import RunFolder
-from electrify.training.options import ResumeRun
+from electrify.training.folder import RunFolder, without_secrets
+from electrify.training.options import Pretrain, ResumeRun, repeated_options
 from electrify.training.pretrain import schedule_of
 from electrify.training.resume import resumed
 
@@ -118,6 +119,15 @@ def test_options_of_the_run_are_defaults_that_flags_replace(finished):
     assert (settings.micro_batch, settings.out, settings.more) == (4, finished, "")
     assert settings.data == finished.parent / "shards"
     assert settings.recipe.run.keep_last == 20
+
+
+def test_a_url_with_a_password_is_not_stored(tmp_path):
+    settings = Pretrain(
+        recipe=load("tiny"), data=tmp_path, out=tmp_path, upload="sftp://a:b@h/runs"
+    )
+    assert without_secrets(repeated_options(settings))["upload"] == ""
+    plain = repeated_options(replace(settings, upload="s3://bucket/runs"))
+    assert without_secrets(plain)["upload"] == "s3://bucket/runs"
 
 
 def test_an_extension_leaves_the_first_part_as_it_was(finished, extended):

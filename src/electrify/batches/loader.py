@@ -62,17 +62,22 @@ class Batches:
 
     def __getitem__(self, step: int) -> ArrayBatch:
         rows_B = np.array(self.rows, dtype=np.int64)
-        texts = self._read(step * self.batch_size + rows_B)
+        first = step * self.batch_size
+        if len(rows_B) < self.batch_size:  # all ranks stop at the same batch if a shard is damaged
+            self.examples.open_for(self._chosen(np.arange(first, first + self.batch_size)))
+        texts = self._read(first + rows_B)
         begins_BL = None if self._begins_word is None else self._begins_word[texts[0]]
         key = (self.seed, step)
         return masked_batch(*texts, self.special, self.masking, key, begins_BL, rows_B)
 
+    def _chosen(self, numbers_B: Ids) -> Ids:
+        """Return the indices of the examples with these numbers."""
+        total = len(self.examples)
+        return examples_at(numbers_B, total, self.seed) if self.shuffled else numbers_B % total
+
     def _read(self, numbers_B: Ids) -> tuple[Ids, Ids, Ids]:
         """Return the padded ids, lengths and token types of the examples with these numbers."""
-        total = len(self.examples)
-        in_order_B = numbers_B % total
-        chosen_B = examples_at(numbers_B, total, self.seed) if self.shuffled else in_order_B
-        read = [self.examples[int(index)] for index in chosen_B]
+        read = [self.examples[int(index)] for index in self._chosen(numbers_B)]
         lengths_B = np.array([len(example.ids) for example in read], dtype=np.int64)
         length = -(-int(lengths_B.max()) // PAD_TO_MULTIPLE) * PAD_TO_MULTIPLE
         length = min(length, max(self.examples.length, int(lengths_B.max())))

@@ -38,8 +38,14 @@ def enable_fast_path(network: Any) -> None:
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
                 setattr(module, name, FastDropout(child.p).train(child.training))
+        if hasattr(module, "warn_if_padding_and_no_attention_mask"):
+            module.warn_if_padding_and_no_attention_mask = _know_better
     if network.config._attn_implementation == "sdpa":
         network.set_attn_implementation(attention.NAME)
+
+
+def _know_better(*arguments: Any) -> None:
+    """Do not look for [PAD] in batches without a mask, for which the host would wait for a GPU."""
 
 
 def keep_freed_memory() -> None:

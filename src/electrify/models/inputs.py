@@ -23,9 +23,9 @@ class ModelInputs(Protocol):
 
 def call(model: nn.Module, ids_BL: Tensor, inputs: ModelInputs) -> Any:
     """Run a model on token ids; mask, segments and position ids never depend on the ids."""
-    arguments = {"input_ids": ids_BL}
-    if not is_unpadded(inputs.attention_BL):
-        arguments["attention_mask"] = inputs.attention_BL
+    arguments = {"input_ids": ids_BL, "attention_mask": inputs.attention_BL}
+    if is_unpadded(inputs.attention_BL) and not finds_padding(model):
+        del arguments["attention_mask"]
     if takes_token_types(model):
         arguments["token_type_ids"] = inputs.types_BL
     padding = padding_position(model)
@@ -59,6 +59,14 @@ def is_unpadded(mask_BL: Tensor) -> bool:
     (True, False)
     """
     return not any(mask_BL.stride())
+
+
+def finds_padding(model: nn.Module) -> bool:
+    """Return whether a model without a mask counts [PAD] ids, which a generator can sample.
+
+    XLM and Flaubert do, whose mask can also be given as the lengths of the rows.
+    """
+    return "lengths" in inspect.signature(model.forward).parameters
 
 
 def takes_token_types(model: nn.Module) -> bool:

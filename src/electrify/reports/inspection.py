@@ -28,11 +28,23 @@ from electrify.reports.serve import serve
 from electrify.reports.spelling import on_one_line
 from electrify.storage.commit import committed
 
+DEMO = Path(__file__).parents[1] / "demo"
+"""A small model, made by docs/demo.py."""
+
 
 def inspect(settings: Inspect) -> None:
     """Run the model on a text, and show its predictions in the requested format."""
     _check(settings)
-    models, text = models_and_text(settings.model, *settings.more)
+    given = [argument for argument in (settings.model, *settings.more) if argument]
+    if settings.demo:
+        given.insert(0, str(DEMO))
+    if not given:
+        raise UserError(
+            "no model was given",
+            got="electrify inspect without a model",
+            fix="name one, or use --demo for the small English model that comes with electrify",
+        )
+    models, text = models_and_text(*given)
     pairs = [load_pair(model) for model in models]
     if settings.serve:
         serve(pairs, text, settings.host, settings.port)

@@ -29,7 +29,9 @@ class Report(AcceptsTextPaths):
 class Inspect(AcceptsTextPaths):
     """Show, for each token, the probability that it was replaced; when piped, as a TSV table."""
 
-    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    model: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help_behavior_hint="")
+    ] = ""
     """Exported model, its discriminator/, a run, or any RTD discriminator transformers loads."""
     more: Annotated[
         tuple[str, ...],
@@ -37,6 +39,8 @@ class Inspect(AcceptsTextPaths):
         tyro.conf.arg(metavar="[MODEL] [TEXT]", help_behavior_hint=""),
     ] = ()
     """The text to inspect; before it or instead of it, a second model to compare."""
+    demo: bool = False
+    """Use the small English model that comes with electrify; a MODEL is then compared with it."""
     corrupt: bool = False
     """Let the generator replace some tokens first, and show which are detected."""
     rate: float = 0.15

@@ -210,6 +210,11 @@ class Shards:
         before = int(self._ends[number - 1]) if number else 0
         return shard[index - before]
 
+    def open_for(self, indices: NDArray[np.int64]) -> None:
+        """Open and verify the shards that contain these examples."""
+        for number in np.unique(np.searchsorted(self._ends, indices, side="right")):
+            self._opened(int(number))
+
     def _renew_locks(self) -> None:
         self._locks = [Lock() for _ in self._entries]
 

@@ -46,6 +46,7 @@ from electrify.training.extension import Extension, begun_before, extensions_of
 from electrify.training.git import git_commit
 from electrify.training.options import Pretrain, repeated_options
 from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
+from electrify.training.remote import mask
 
 WRITTEN = ("run.json", "recipe.toml", "metrics.jsonl", "timing.jsonl", "verified.json")
 # Fields that may change when a run is resumed, because they do not affect the weights.
@@ -117,7 +118,11 @@ class RunFolder(NamedTuple):
 
     def check_unmoved(self, fingerprint: str) -> None:
         """Raise an error if this is no longer the folder of the run with this fingerprint."""
-        if not self.started or self.fingerprints(0) != fingerprint:
+        try:
+            same = self.started and self.fingerprints(0) == fingerprint
+        except UserError:  # run.json vanished meanwhile, or is damaged
+            same = False
+        if not same:
             what = "the folder of the run was moved, removed or replaced; move it back"
             raise FileNotFoundError(errno.ENOENT, what, str(self.path))
 
@@ -233,7 +238,7 @@ class RunFolder(NamedTuple):
         latest = {
             "data_absolute": str(data.absolute()),
             "data_from_run": os.path.relpath(data, self.path),
-            "options": repeated_options(settings),
+            "options": without_secrets(repeated_options(settings)),
         }
         if self.started:
             # Through the recipe, so that settings added since then have their defaults.
@@ -302,3 +307,9 @@ def environment() -> dict[str, Any]:
         },
         "git": {"commit": commit} if (commit := git_commit(Path.cwd())) else {},
     }
+
+
+def without_secrets(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options without an upload URL that contains a password or a token."""
+    url = options["upload"]
+    return options if mask(url) == url else {**options, "upload": ""}

@@ -8,11 +8,11 @@ from electrify import config
 from electrify.errors import UserError
 from electrify.recipes.ranges import RANGES
 from electrify.recipes.schema import Recipe
-from electrify.training.checkpoint import stored
 from electrify.training.engine import Engine
 from electrify.training.extension import Extension, planned_ends
 from electrify.training.folder import RunFolder
 from electrify.training.options import ResumeRun
+from electrify.training.outputs import last_evaluated
 from electrify.training.signals import parse_duration
 
 SHORT = 0.1  # of the steps before; at 2.4 % the loss ended higher (docs/training.md)
@@ -105,5 +105,12 @@ def _is_rerun(
     last = extensions[-1] if extensions else None
     if last is None or (last.asked, last.schedule) != (asked, settings.extend_schedule):
         return False
-    checkpoints = engine.main_first(lambda: stored(folder.checkpoints))
-    return not checkpoints or checkpoints[0].step < last.end
+
+    def finished() -> bool:
+        checkpoints, evaluated = folder.saved(), last_evaluated(folder, last.end)
+        if not checkpoints or checkpoints[0].step < last.end:
+            return False
+        # Without validation there is no record at all.
+        return evaluated in (0, last.end) or not settings.recipe.run.eval_every
+
+    return not engine.main_first(finished)

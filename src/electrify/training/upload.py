@@ -117,7 +117,7 @@ class Uploads:
         home, checkpoints = run / "uploads", stored(run / "checkpoints", fingerprints)
         for leftover in home.glob(f"{_STAGED}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        for waiting in reversed(stored(home)):
+        for waiting in reversed(stored(home, fingerprints)):
             manifest = waiting.folder / MANIFEST_FILE
             digest = sha256_of(manifest) if manifest.is_file() else None
             if digest is None or digest == self._uploaded.get(waiting.folder.name):
