@@ -1,6 +1,6 @@
 """Make the model of `electrify inspect --demo` from an export: `python -m docs.demo EXPORT`.
 
-The export must come from text whose licences allow it: docs/demo.md says how it was trained.
+The export must come from text whose licences allow it: src/electrify/demo/README.md says which it was.
 """
 
 import shutil

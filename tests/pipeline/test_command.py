@@ -1,6 +1,7 @@
 """`electrify train`: from a folder of text to a model and a report, resumed after a kill."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from electrify.errors import UserError
 from electrify.pipeline.choices import Setting
 from electrify.pipeline.command import Choices, TrainFromText
 from electrify.pipeline.stages import Stages
+from electrify.training.folder import RunFolder
 
 STAGES = ("docs", "tokenizer", "shards", "run", "model")
 SMALL = ("--budget", "5s", "--vocab-size", "200")
@@ -161,3 +163,15 @@ def test_an_output_that_cannot_be_is_refused(posts, tmp_path, electrify):
     failed = electrify("train", posts, "--out", posts / "out", code=2)
     assert "--out is inside a source" in failed.stderr
     assert not (posts / "out").exists()
+
+
+def test_a_run_that_was_extended_is_exported_again(trained, posts, electrify, tmp_path):
+    out = shutil.copytree(trained[0], tmp_path / "out")
+    steps = RunFolder(out / "run").recipe.run.steps
+    longer = electrify("pretrain", "--resume", out / "run", "--budget", "9s", code=2)
+    assert "--more 1h" in longer.stderr
+    electrify("pretrain", "--resume", out / "run", "--steps", steps + 2)
+    again = electrify("train", posts, "--budget", "5s", "--vocab-size", 200, "--out", out).stdout
+    assert "train longer" in again
+    identity = json.loads((out / "model/manifest.json").read_text())["identity"]
+    assert identity["step"] == steps + 2

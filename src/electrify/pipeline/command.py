@@ -142,10 +142,12 @@ def _train(settings: TrainFromText, stages: Stages, seconds: float) -> TrainResu
 
 Next steps:
   look at the run        open {page} in a browser
+  train longer           electrify pretrain --resume {shlex.quote(f"{stages.run}")} --more 1h
+                         and then this command again
   try sentences          electrify inspect {shlex.quote(f"{stages.model}")} --serve
   train on your labels   electrify finetune {shlex.quote(f"{encoder}")} \
 --train train.csv --dev dev.csv --out tuned""")
-    record = validation_record(stages.run, RunFolder(stages.run).recipe.run.steps)
+    record = validation_record(stages.run, RunFolder(stages.run).saved()[0].step)
     metrics = {name: value for name, value in record.items() if name not in ("step", "split")}
     return TrainResult(
         *(stages.docs, stages.tokenizer, stages.shards, stages.run, stages.model),

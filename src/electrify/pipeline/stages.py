@@ -1,6 +1,7 @@
 """The stages from text to a report: each is another command, printed so that you can repeat it."""
 
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import Corpus, corpus, settings_type
 from electrify.recipes import schema
+from electrify.storage.commit import read_manifest
 from electrify.storage.folder import Claim
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
@@ -59,12 +61,20 @@ class Stages:
             raise KeyboardInterrupt  # it has saved a checkpoint and said so
 
     def export(self) -> Path:
-        """Export the run and return the folder of its encoder."""
+        """Export the run and return the folder of its encoder.
+
+        If the run was extended since the last export, the model is made again.
+        """
         from electrify.models.export import encoder_folder
         from electrify.training.export_run import export_run
+        from electrify.training.folder import RunFolder
         from electrify.training.options import Export
 
         announce("export", self.run, out=self.model)
+        if (self.model / "manifest.json").is_file():
+            before, run = read_manifest(self.model, "model")["identity"], RunFolder(self.run)
+            if before["run"] == run.about["identity"] and before["step"] < run.saved()[0].step:
+                shutil.rmtree(self.model)
         export_run(Export(self.run, self.model))
         return encoder_folder(self.model)
 

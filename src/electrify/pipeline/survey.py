@@ -111,10 +111,14 @@ def _detect(files: Sequence[Path], sources: Sequence[Path]) -> tuple[str, list[P
     counts = Counter(kinds.values())
     if not counts:
         known = ", ".join(suffixes[0] for suffixes in SUFFIXES_OF_KIND.values())
+        found = Counter(path.suffix or "no suffix" for path in files).most_common(3)
         raise UserError(
             "no text was found",
-            got=", ".join(map(str, sources)),
-            fix=f"give files or folders with {known} (compressed or not), or add --kind",
+            got=", ".join(map(str, sources))
+            + (": files with " if found else "")
+            + ", ".join(f"{suffix} ({count:,})" for suffix, count in found),
+            fix=f"give files or folders with {known} (compressed or not); plain text under another "
+            "name must be renamed to .txt",
         )
     if len(counts) > 1:
         raise UserError(

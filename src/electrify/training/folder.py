@@ -244,6 +244,7 @@ class RunFolder(NamedTuple):
             # Through the recipe, so that settings added since then have their defaults.
             before = {**self.about["identity"], "recipe": config.to_dict(self.recipe)}
             others = "a different recipe or different data"
+            _refuse_longer(self.path, before, identity)
             refuse_other(self.path, before, identity, others, "was started", free=FREE)
             for name, version_now in made_with().items():
                 version_then = self.about["made_with"].get(name)
@@ -313,3 +314,20 @@ def without_secrets(options: dict[str, Any]) -> dict[str, Any]:
     """Return options without an upload URL that contains a password or a token."""
     url = options["upload"]
     return options if mask(url) == url else {**options, "upload": ""}
+
+
+def _refuse_longer(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Say how to make a run longer, if that is all that a command wants to change."""
+    ours, theirs = flat(before), flat(now)
+    changed = {name for name in ours if ours[name] != theirs.get(name)}
+    changed = {name for name in changed if name.rpartition(".")[2] not in FREE}
+    if changed and changed <= {"budget", "recipe.run.steps"}:
+        had, asked = (
+            f"budget {identity['budget'] or 'none'}, {identity['recipe']['run']['steps']:,} steps"
+            for identity in (before, now)
+        )
+        raise UserError(
+            f"{path} was started with another length",
+            got=f"{had} before, {asked} now",
+            fix=f"to train it longer: electrify pretrain --resume {path} --more 1h (or --steps N)",
+        )
