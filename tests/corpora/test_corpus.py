@@ -318,7 +318,33 @@ def test_sources_that_change_while_they_are_read_are_refused(
     with pytest.raises(UserError, match="the sources changed while they were read") as error:
         build_corpus(source, tmp_path / "out")
     assert ("new.txt" if change is add_beside else last.name) in error.value.got
-    assert not (tmp_path / "out/manifest.json").exists()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("dedup", [False, True])
+def test_no_part_of_a_changed_source_is_kept(source, tmp_path, monkeypatch, killed, dedup):
+    """The changed text is read, and the source is restored, with its time, before the rerun."""
+    first, parts = source / "00.txt", plaintext.Text.parts
+    good, before = first.read_text(), first.stat()
+
+    def changing(self, sources):
+        first.write_text(good.replace("a", "b"))
+        for number, part in enumerate(parts(self, sources)):
+            if killed and number == 12:
+                raise KeyboardInterrupt
+            yield part
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plaintext.Text, "parts", changing)
+        with pytest.raises(KeyboardInterrupt if killed else UserError):
+            build_corpus(source, tmp_path / "out", dedup=dedup)
+    assert any((tmp_path / "out").glob(".parts/read/*.json")) == killed
+    first.write_text(good)
+    os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+    build_corpus(source, tmp_path / "out", dedup=dedup)
+    build_corpus(source, tmp_path / "clean", dedup=dedup)
+    assert digests(tmp_path / "out") == digests(tmp_path / "clean")
 
 
 def test_a_source_removed_before_it_is_hashed_is_refused(source, tmp_path, monkeypatch):
