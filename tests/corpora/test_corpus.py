@@ -17,10 +17,10 @@ from electrify.cli import main
 from electrify.corpora import archive, plaintext
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
-from electrify.corpora.document import Document, read_parquet, row_groups
+from electrify.corpora.document import Document, read_parquet, row_groups, write_parquet
 from electrify.corpora.duplicates import KEY, first_occurrences, text_key
 from electrify.errors import DamagedError, UserError
-from electrify.storage.commit import read_manifest, sha256_of, verify
+from electrify.storage.commit import read_manifest, sha256_of, verify, write_json
 
 Text = settings_type("text")
 
@@ -278,6 +278,17 @@ def test_a_damaged_parquet_file_is_a_damaged_error(source, tmp_path, electrify):
     assert "is damaged" in electrify("show", tmp_path / "docs", code=3).stderr
     manifest = json.loads((tmp_path / "docs/manifest.json").read_text())
     assert len(verify(tmp_path / "docs", manifest)) == 1
+
+
+def test_a_file_replaced_by_one_without_rows_is_damage(tmp_path):
+    folder = write_documents(tmp_path / "docs", make_documents(80))
+    path = folder / "documents-00001.parquet"
+    write_parquet(path, [])
+    manifest = read_manifest(folder, "documents")
+    manifest["files"][1]["bytes"] = path.stat().st_size  # as if it had the size of the other
+    write_json(folder / "manifest.json", manifest)
+    with pytest.raises(DamagedError, match="40 documents in its files, expected 80"):
+        row_groups(folder)
 
 
 def grow(path: Path) -> None:
