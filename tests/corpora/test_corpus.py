@@ -17,10 +17,10 @@ from electrify.cli import main
 from electrify.corpora import archive, plaintext
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import corpus, settings_type
-from electrify.corpora.document import Document, read_parquet, row_groups
+from electrify.corpora.document import Document, read_parquet, row_groups, write_parquet
 from electrify.corpora.duplicates import KEY, first_occurrences, text_key
 from electrify.errors import DamagedError, UserError
-from electrify.storage.commit import read_manifest, sha256_of, verify
+from electrify.storage.commit import read_manifest, sha256_of, verify, write_json
 
 Text = settings_type("text")
 
@@ -280,6 +280,17 @@ def test_a_damaged_parquet_file_is_a_damaged_error(source, tmp_path, electrify):
     assert len(verify(tmp_path / "docs", manifest)) == 1
 
 
+def test_a_file_replaced_by_one_without_rows_is_damage(tmp_path):
+    folder = write_documents(tmp_path / "docs", make_documents(80))
+    path = folder / "documents-00001.parquet"
+    write_parquet(path, [])
+    manifest = read_manifest(folder, "documents")
+    manifest["files"][1]["bytes"] = path.stat().st_size  # as if it had the size of the other
+    write_json(folder / "manifest.json", manifest)
+    with pytest.raises(DamagedError, match="40 documents in its files, expected 80"):
+        row_groups(folder)
+
+
 def grow(path: Path) -> None:
     path.write_text(path.read_text() + "\n\nOne more document.\n")
 
@@ -318,7 +329,33 @@ def test_sources_that_change_while_they_are_read_are_refused(
     with pytest.raises(UserError, match="the sources changed while they were read") as error:
         build_corpus(source, tmp_path / "out")
     assert ("new.txt" if change is add_beside else last.name) in error.value.got
-    assert not (tmp_path / "out/manifest.json").exists()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("dedup", [False, True])
+def test_no_part_of_a_changed_source_is_kept(source, tmp_path, monkeypatch, killed, dedup):
+    """The changed text is read, and the source is restored, with its time, before the rerun."""
+    first, parts = source / "00.txt", plaintext.Text.parts
+    good, before = first.read_text(), first.stat()
+
+    def changing(self, sources):
+        first.write_text(good.replace("a", "b"))
+        for number, part in enumerate(parts(self, sources)):
+            if killed and number == 12:
+                raise KeyboardInterrupt
+            yield part
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plaintext.Text, "parts", changing)
+        with pytest.raises(KeyboardInterrupt if killed else UserError):
+            build_corpus(source, tmp_path / "out", dedup=dedup)
+    assert any((tmp_path / "out").glob(".parts/read/*.json")) == killed
+    first.write_text(good)
+    os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+    build_corpus(source, tmp_path / "out", dedup=dedup)
+    build_corpus(source, tmp_path / "clean", dedup=dedup)
+    assert digests(tmp_path / "out") == digests(tmp_path / "clean")
 
 
 def test_a_source_removed_before_it_is_hashed_is_refused(source, tmp_path, monkeypatch):

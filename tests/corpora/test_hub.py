@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from electrify.corpora import archive, hub
+from electrify.corpora.corpus import corpus, settings_type
 from electrify.corpora.document import Document
 from electrify.corpora.hub import Hub, Parquet, choose_files
 from electrify.corpora.troubles import REPAIRED
@@ -210,6 +211,23 @@ def test_a_local_copy_of_a_dataset(tmp_path):
     assert path.stat().st_size == len(data)
     assert reader.fingerprints([tmp_path]) != [before]
     assert len(read(reader, tmp_path, tmp_path)[0]) == 6  # named twice
+
+
+def test_a_local_copy_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    write(tmp_path / "copy/train.parquet")
+    parts = Hub.parts
+
+    def changing(self, sources):
+        write(tmp_path / "copy/train.parquet", text=["other"])
+        return parts(self, sources)
+
+    monkeypatch.setattr(Hub, "parts", changing)
+    settings = settings_type("hub")(
+        sources=(str(tmp_path / "copy"),), out=tmp_path / "out", workers="1"
+    )
+    with pytest.raises(UserError, match="the sources changed while they were read"):
+        corpus(settings)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_dataset_through_the_file_system_of_the_hub(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 
 from electrify.corpora import wikipedia
 from electrify.corpora.document import Document, Part
-from electrify.corpora.troubles import CUT, TOO_LARGE, TRUNCATED
+from electrify.corpora.troubles import CUT, OTHER_SUFFIX, TOO_LARGE, TRUNCATED
 from electrify.corpora.wikipedia import DAMAGED, Wikipedia
 from electrify.errors import UserError
 
@@ -268,11 +268,19 @@ def test_a_bomb_of_many_streams_is_refused(tmp_path: Path) -> None:
         read(write(tmp_path, "dump.xml.bz2", compressed))
 
 
-def test_a_page_that_never_ends_does_not_affect_others(tmp_path: Path) -> None:
+def test_a_page_that_never_ends_is_counted_and_does_not_affect_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pages = articles(3)
     pages[1] = pages[1].partition("</text>")[0]
-    documents, _, _ = read(write(tmp_path, "dump.xml", dump(pages)))
-    assert [(d.id, d.title) for d in documents] == [("0", "Tea 0"), ("2", "Tea 2")]
+    for part in (1 << 20, 300, 60):
+        monkeypatch.setattr(wikipedia, "XML_PART_BYTES", part)
+        for name in ("dump.xml", "dump.xml.gz"):
+            documents, tally, _ = read(write(tmp_path, name, CONTAINERS[name](dump(pages))))
+            assert [(d.id, d.title) for d in documents] == [("0", "Tea 0"), ("2", "Tea 2")]
+            assert tally == {CUT: 1}
+            last = dump([*pages, *pages[1:2]])
+            assert read(write(tmp_path, name, CONTAINERS[name](last)))[1] == {CUT: 2}
 
 
 def test_ids_are_unique_across_dumps(tmp_path: Path) -> None:
@@ -351,7 +359,9 @@ def test_a_folder_is_read_without_the_index_of_its_dump(tmp_path: Path) -> None:
     write(tmp_path, "b.xml", dump(articles(2)))
     write(tmp_path, "a.xml.bz2", bz2.compress(dump(articles(1))))
     write(tmp_path, "a-index.txt.bz2", bz2.compress(b"0:1:Tea"))
-    assert [d.source for d in read(tmp_path)[0]] == ["a.xml.bz2", "b.xml", "b.xml"]
+    documents, _, parts = read(tmp_path)
+    assert [d.source for d in documents] == ["a.xml.bz2", "b.xml", "b.xml"]
+    assert problems(parts) == [OTHER_SUFFIX]
 
 
 def test_an_extremely_long_page_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

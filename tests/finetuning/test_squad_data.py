@@ -1,6 +1,7 @@
 """Read SQuAD: find the files, correct wrong answer positions, refuse invalid files."""
 
 import json
+import lzma
 
 import pytest
 from tests.finetuning.squad_files import paragraphs, question, write_squad
@@ -67,11 +68,11 @@ def test_a_wrong_layout_is_reported_with_its_position(tmp_path, content, message
     ("name", "content", "message"),
     [
         ("a.json", b"{", "not valid JSON"),
-        ("a.json", b"\xff\xfe", "not valid JSON"),
+        ("a.json", b"\xff\xfe", "not valid UTF-8"),
         ("a.json", b"[]", 'has no "data"'),
         ("a.json", b'{"data": {}}', '"data" is dict'),
         ("a.json", b"[" * 100_000, "not valid JSON"),
-        ("a.json.xz", b"no xz at all", "not a complete .xz"),
+        ("a.json.xz", b"no xz at all", "cannot be read to the end"),
     ],
 )
 def test_invalid_json_is_refused(tmp_path, name, content, message):
@@ -83,7 +84,14 @@ def test_invalid_json_is_refused(tmp_path, name, content, message):
 def test_a_truncated_xz_file_is_refused(tmp_path):
     path = write_squad(tmp_path / "a.json.xz", paragraphs(50))
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(UserError, match=r"not a complete \.xz"):
+    with pytest.raises(UserError, match="cannot be read to the end"):
+        read_questions(path, "1.1")
+
+
+def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path):
+    path = tmp_path / "a.json.xz"
+    path.write_bytes(lzma.compress(b" " * (1 << 26)))
+    with pytest.raises(UserError, match="far more than text"):
         read_questions(path, "1.1")
 
 

@@ -262,6 +262,14 @@ def test_an_index_names_files_of_its_folder_only(name, folder):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(UserError, match="outside the folder"):
         load_backbone(str(folder))
+    (folder / "sub").mkdir()
+    (folder / "model.safetensors.index.json").rename(folder / "sub/model.safetensors.index.json")
+    config = json.loads((folder / "config.json").read_text())
+    named = {"transformers_weights": "sub/model.safetensors.index.json"}
+    (folder / "config.json").write_text(json.dumps({**config, **named}))
+    with pytest.raises(UserError, match="outside the folder"):
+        load_backbone(str(folder))
+    (folder / "config.json").write_text(json.dumps(config))
     index["weight_map"] = dict.fromkeys(weights, "part.safetensors")
     shutil.copy(folder.parent / "outside.safetensors", folder / "part.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 
 from electrify.errors import DamagedError
+from electrify.storage.commit import read_json, write_json
 from electrify.training import checkpoint
 from electrify.training.checkpoint import Policy, SaveError, Snapshot, Writer
 
@@ -95,6 +96,14 @@ def _same_files(before: bytes, after: bytes) -> bool:
     except ValueError:
         return False
     return one["files"] == two.get("files")
+
+
+@pytest.mark.parametrize("step", ["7", None, 7.0, [7], True, {}])
+def test_a_step_that_is_no_integer_is_damage(step, tmp_path):
+    folder = checkpoint.write(tmp_path, taken(7))
+    manifest = read_json(folder / "manifest.json")
+    write_json(folder / "manifest.json", {**manifest, "identity": {"step": step, "run": ""}})
+    assert checkpoint.faults(folder) == [f"manifest.json: this is the checkpoint of step {step!r}"]
 
 
 def test_no_checkpoint_at_all_is_a_fresh_start(tmp_path):

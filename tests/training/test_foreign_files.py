@@ -9,13 +9,15 @@ import torch
 from tests.reports.pairs import bytes_pairs, make_run
 
 from electrify.cli import main
-from electrify.errors import DamagedError
+from electrify.errors import DamagedError, UserError
 from electrify.reports.pair import load_pair
 from electrify.reports.run import read_run
 from electrify.storage.commit import write_json
+from electrify.storage.verified import Verified
 from electrify.tokens.tokenizer import save_tokenizer
 from electrify.training import checkpoint
 from electrify.training.folder import RunFolder
+from electrify.training.resume import resumed
 from electrify.training.trained import load_trained
 
 
@@ -54,6 +56,9 @@ def test_the_checkpoint_of_another_run_is_refused_by_its_step(foreign, tmp_path,
     with pytest.raises(DamagedError, match="step-00000080 is damaged") as error:
         load_trained(foreign, 80)
     assert "another run" in error.value.got
+    with pytest.raises(UserError, match="no such checkpoint") as error:
+        load_trained(foreign, 8)
+    assert error.value.fix == "use one of 7"
     assert main(["show", str(foreign), "--verify"]) == 3
     assert (
         "step 80: manifest.json: this is the checkpoint of another run" in capsys.readouterr().err
@@ -105,3 +110,21 @@ def test_the_hash_of_an_older_run_is_not_compared_between_versions(run):
     about["made_with"]["tokenizers"] = "0.1"
     write_json(run / "run.json", about)
     RunFolder(run).load_tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("identity", {"recipe": {}, "data": {}}), ("options", 5), ("options", []), ("identity", [])],
+)
+def test_a_damaged_run_is_an_error_and_no_traceback(run, name, value):
+    write_json(run / "run.json", {**RunFolder(run).about, name: value})
+    with pytest.raises(DamagedError, match=r"run\.json is damaged"):
+        resumed(run)
+    with pytest.raises(DamagedError, match=r"run\.json is damaged"):
+        assert RunFolder(run).shards
+
+
+@pytest.mark.parametrize("number", ["1e999", "null", "[]", '"x"'])
+def test_damaged_stamps_are_ignored(tmp_path, number):
+    (tmp_path / "verified.json").write_text(f'[["a", "b", {number}, 2, 3]]')
+    assert ("a", "b", 1, 2, 3) not in Verified(tmp_path / "verified.json")

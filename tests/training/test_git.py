@@ -1,5 +1,6 @@
 """The commit of a run is read without running git."""
 
+import os
 import subprocess
 
 import pytest
@@ -49,6 +50,13 @@ def test_no_program_of_the_repository_is_run(repository, monkeypatch):
     assert not witness.exists()
     git(repository, "status")  # which the program would have noticed
     assert witness.exists()
+
+
+def test_a_pipe_in_place_of_the_packed_refs_is_not_waited_for(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main")
+    os.mkfifo(tmp_path / ".git" / "packed-refs")
+    assert git_commit(tmp_path) == ""
 
 
 @pytest.mark.parametrize(

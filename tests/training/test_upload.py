@@ -416,6 +416,7 @@ def test_a_killed_process_leaves_its_uploads_to_the_next(tmp_path):
         ("s3:/bucket", "must be the URL of a folder"),
         ("file://", "must be the URL of a folder"),
         ("file:///", "must be the URL of a folder"),
+        ("simplecache::file:///tmp/runs", "must be the URL of a folder"),
     ],
 )
 def test_the_url_is_checked_at_the_start(url, message, monkeypatch):
@@ -456,6 +457,20 @@ def test_the_state_on_disk_says_what_was_uploaded_where(tmp_path):
     assert state["target"] == f"file://{tmp_path}/target"
     assert list(state["uploaded"]) == ["step-00000001"]
     assert state["not_uploaded"] == {}
+
+
+@pytest.mark.parametrize("state", ["[]", "{", '{"target": "file://TARGET"}', "{}"])
+def test_a_damaged_state_is_replaced(tmp_path, messages, state):
+    (tmp_path / "uploads").mkdir()
+    target = f"{tmp_path}/target"
+    (tmp_path / "uploads/state.json").write_text(state.replace("TARGET", target))
+    commit(tmp_path, 1)
+    uploads = Uploads(f"file://{target}", report=messages.append)
+    uploads.resume(tmp_path)
+    assert uploads.close(SOON) == []
+    assert "state.json is damaged and will be replaced" in messages[0]
+    state = json.loads((tmp_path / "uploads/state.json").read_text())
+    assert list(state["uploaded"]) == ["step-00000001"]
 
 
 def commit_of(run: Path, step: int, fingerprint: str) -> Path:

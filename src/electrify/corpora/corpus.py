@@ -8,7 +8,7 @@ first, then copied without the dropped documents.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, make_dataclass
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from electrify import config
 from electrify.corpora.archive import count_unread, source_fingerprint
-from electrify.corpora.changes import unchanged
+from electrify.corpora.changes import SourcesChanged, Watched
 from electrify.corpora.clean import Filters, reason_to_drop, repair_unicode, tidy
 from electrify.corpora.document import (
     SHORT_DOCUMENT,
@@ -128,32 +128,32 @@ def settings_type(kind: str) -> type[Corpus]:
 def corpus(settings: Corpus) -> dict[str, Any]:
     """Build the documents and return their manifest."""
     refuse_output_in_source(settings.out, _paths(settings.sources))
-    are_files = not isinstance(settings.reader, HasFingerprints)
-    with unchanged(_paths(settings.sources) if are_files else []) as check_sources:
-        return _corpus(settings, check_sources)
-
-
-def _corpus(settings: Corpus, check_sources: Callable[[], None]) -> dict[str, Any]:
+    # The sources of a reader without suffixes are names; those of the Hub may be folders.
+    watched = Watched(_paths(settings.sources) if settings.reader.suffixes else [])
+    with watched.unchanged():
+        fingerprints = _fingerprints(settings.reader, settings.sources)
     identity = {
         "settings": {
             "kind": type(settings.reader).__name__,
             "reader": config.to_dict(settings.reader),
             "filters": config.to_dict(settings.filters),
         },
-        "sources": _fingerprints(settings.reader, settings.sources),
+        "sources": fingerprints,
     }
     with Build(settings.out, "documents", identity, files=["documents-*.parquet"]) as build:
         if build.finished:
             print(f"{settings.out} is already made with these settings; nothing to do")
             return read_manifest(settings.out, "documents")
+        build.keep_parts_of(watched.fingerprint)
         build.save_settings(config.to_toml(settings, without=("out", "workers")))
         needs_all = settings.filters.dedup or settings.filters.limit is not None
         try:
-            with executor(settings.workers) as pool:
+            with watched.unchanged(), executor(settings.workers) as pool:
                 read = _read_all(build, settings, pool, STAGED if needs_all else FINAL)
                 written = _publish(build, settings.filters, read, pool) if needs_all else read
-            check_sources()
-        except UserError:
+        except UserError as error:
+            if isinstance(error, SourcesChanged):
+                build.discard()
             build.withdraw()
             raise
         unread = count_unread(_paths(settings.sources), settings.reader.suffixes)

@@ -147,14 +147,22 @@ def describe_documents(folder: Path) -> dict[str, Any]:
 
 def row_groups(folder: Path) -> list[Slice]:
     """Return every row group of a folder of documents, in order; each can be read on its own."""
-    slices = []
-    for entry in read_manifest(folder, "documents")["files"]:
+    manifest = read_manifest(folder, "documents")
+    slices, rows = [], 0
+    for entry in manifest["files"]:
         path = folder / entry["name"]
         with _opened(path) as file:
             if (size := path.stat().st_size) != entry["bytes"]:
                 raise ValueError(f"{size:,} bytes, expected {entry['bytes']:,}")
             count = file.metadata.num_row_groups
+            rows += sum(file.metadata.row_group(group).num_rows for group in range(count))
         slices += [Slice(path, group, group + 1, entry["sha256"]) for group in range(count)]
+    if rows != manifest["documents"]:  # a file without row groups would never be hashed
+        raise DamagedError(
+            f"{folder} is damaged",
+            got=f"{rows:,} documents in its files, expected {manifest['documents']:,}",
+            fix="delete the folder and rebuild it",
+        )
     return slices
 
 

@@ -21,7 +21,7 @@ from typing import ClassVar, NamedTuple
 from electrify.corpora import archive, wikitext
 from electrify.corpora.clean import decode_utf8
 from electrify.corpora.document import Document, Part, Slice
-from electrify.corpora.troubles import CUT, NOTE, TOO_LARGE, TRUNCATED
+from electrify.corpora.troubles import CUT, NOTE, OTHER_SUFFIX, TOO_LARGE, TRUNCATED
 from electrify.corpora.wikisite import Site, is_disambiguation, is_redirect
 from electrify.errors import UserError
 
@@ -67,20 +67,24 @@ class Wikipedia:
 
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Split dumps into parts; the module docstring says which of them carry data."""
+        found = archive.expand(sources, self.suffixes)
         files = [
             (path, name, path.stat().st_size)
-            for path, name in archive.expand(sources, self.suffixes)
+            for path, name in found
             if path in sources or not name.endswith(_INDEX_SUFFIXES)
         ]
+        unread = (OTHER_SUFFIX,) * (len(found) - len(files))
         done, total = 0, sum(size for *_, size in files) or 1
         for path, name, size in files:
             for part in _parts_of(path, name, f"{name}:" if len(files) > 1 else ""):
-                yield replace(part, fraction=(done + size * (part.fraction or 0)) / total)
+                fraction = (done + size * (part.fraction or 0)) / total
+                yield replace(part, problems=unread + part.problems, fraction=fraction)
+                unread = ()
             done += size
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """Yield the articles of a part; redirects, other namespaces etc. are counted in `tally`."""
-        for page in chain(_pages(part.data), _sliced_pages(part.slices, tally)):
+        for page in chain(_pages(part.data, tally), _sliced_pages(part.slices, tally)):
             dump: _Dump = part.context
             article = _article(page, dump.site, tally)
             if isinstance(article, str):
@@ -240,7 +244,7 @@ def _sliced_pages(slices: tuple[Slice, ...], tally: Counter[str]) -> Iterator[by
             at_end = not file.read(1)
         if path.suffix.lower() == ".bz2":
             inside = _decompress(inside, at_end, path.name)
-        yield from _pages(_finish(inside, _following(path, end), tally))
+        yield from _pages(_finish(inside, _following(path, end), tally), tally)
 
 
 def _decompress(data: bytes, at_end: bool, name: str) -> bytes:
@@ -286,6 +290,9 @@ def _finish(inside: bytes, following: Iterator[bytes], tally: Counter[str]) -> b
             tally[TOO_LARGE if block else CUT] += 1
             return bytes(read[:last])
         read += block
+    if read.find(_OPENING, last + 1, end) >= 0:  # the page of the next part, which reads it
+        tally[CUT] += 1
+        return bytes(read[:last])
     return bytes(read[: end + len(_CLOSING)])
 
 
@@ -306,12 +313,17 @@ class _Article(NamedTuple):
     wikitext: str
 
 
-def _pages(data: bytes) -> Iterator[bytes]:
+def _pages(data: bytes, tally: Counter[str]) -> Iterator[bytes]:
     """Yield the complete pages in XML, where text is escaped, so every tag is real."""
-    start = data.find(_OPENING)
+    start, cut = data.find(_OPENING), 0
     while start >= 0 and (stop := data.find(_CLOSING, start)) >= 0:
-        yield data[data.rfind(_OPENING, start, stop) : stop]  # a page may break off before the next
+        page = data[data.rfind(_OPENING, start, stop) : stop]  # one may break off before the next
+        fault = _FAULT.startswith(page)  # counted, so that the page before it is not
+        cut += max(0, data.count(_OPENING, start, stop) - (2 if fault else 1))
+        yield page
         start = data.find(_OPENING, stop)
+    if cut := cut + (data.count(_OPENING, start) if start >= 0 else 0):
+        tally[CUT] += cut
 
 
 def _article(page: bytes, site: Site, tally: Counter[str]) -> _Article | str:

@@ -61,11 +61,11 @@ def open_tokenizer(source: str) -> Any:
 
 def open_model(kind: Any, source: str, **fields: Any) -> tuple[Any, dict[str, Any]]:
     """Load a network in float32; returns transformers' loading info, for the caller to check."""
-    open_config(source)  # refuses quantised models and kernels
+    config = open_config(source)  # refuses quantised models and kernels
     allowed = os.environ.get(ALLOW_PICKLES) == "1"
     if not allowed:
         _refuse_pickles(source)
-    _refuse_outside(source)
+    _refuse_outside(source, getattr(config, "transformers_weights", None))
     with _library_errors(f"the weights of {source} cannot be loaded", source):
         loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(
             source,
@@ -97,17 +97,22 @@ def _refuse_pickles(source: str) -> None:
         )
 
 
-def _refuse_outside(source: str) -> None:
-    """Refuse a folder whose index names weights outside of it."""
+def _refuse_outside(source: str, weights: Any) -> None:
+    """Refuse a folder if its configuration or an index names weights that are not directly in it.
+
+    `weights` is the file that the configuration names, if any; it may be another index.
+    """
+    named = [] if weights is None else [("config.json", weights)]
     for path in Path(source).glob("*.index.json"):
-        named = checked_json(path, {"weight_map": TABLE})["weight_map"].values()
-        for name in named:
-            if not isinstance(name, str) or Path(name).name != name or name == "..":
-                raise UserError(
-                    f"the index of the weights of {source} names a file outside the folder",
-                    got=f"{path.name}: {shown(name)}",
-                    fix=GIVE_A_MODEL,
-                )
+        index = checked_json(path, {"weight_map": TABLE})["weight_map"]
+        named += [(path.name, name) for name in index.values()]
+    for file, name in named:
+        if not isinstance(name, str) or Path(name).name != name or name == "..":
+            raise UserError(
+                f"{source} names weights outside the folder, or in a folder inside it",
+                got=f"{file}: {shown(name)}",
+                fix=GIVE_A_MODEL,
+            )
 
 
 def _conversion(folder: Path) -> str:

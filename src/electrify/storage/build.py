@@ -2,7 +2,8 @@
 
 OUT/manifest.json      written last; without it the folder is not finished
 OUT/*                  finished parts, each committed separately
-OUT/.parts/            while it is being built: the settings, and one record per finished part
+OUT/.parts/            while it is being built: the settings, one record per finished part and, if
+                       the input might have changed since, its state when the parts were made
 """
 
 import platform
@@ -52,7 +53,8 @@ class Build:
         self.staging = out / ".parts"
         self.finished = False
         self._claim: Claim | None = None
-        self._written = ["manifest.json", "settings.toml", ".parts/**/*", *files]
+        self._files = list(files)
+        self._written = ["manifest.json", "settings.toml", ".parts/**/*", *self._files]
         try:
             self._open()
         except BaseException:
@@ -113,6 +115,24 @@ class Build:
             for index, part in enumerate(parts)
         )
         yield from in_order(partial(_make, work, self.out, records), numbered, pool, ahead)
+
+    def keep_parts_of(self, state: str) -> None:
+        """Keep the finished parts only if they were made from the same state of the input.
+
+        The identity has the input's content before it was read. If that changed before a kill, and
+        was restored, only something like the times of its files tells.
+        """
+        path = self.staging / "input.json"
+        if not path.exists() or read_json(path) != state:
+            self.discard()
+            write_json(path, state)
+
+    def discard(self) -> None:
+        """Remove the finished parts, their records first."""
+        for folder in filter(Path.is_dir, self.staging.glob("*")):
+            shutil.rmtree(folder)
+        for path in (path for pattern in self._files for path in self.out.glob(pattern)):
+            path.unlink()
 
     def withdraw(self) -> None:
         """Clean the folder up if nothing was made yet, so that a corrected command can use it.

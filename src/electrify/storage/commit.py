@@ -115,6 +115,7 @@ class Expected(NamedTuple):
 
 TEXT = Expected("a string", lambda value: isinstance(value, str))
 TABLE = Expected("an object", lambda value: isinstance(value, dict))
+TABLE_IF_ANY = Expected("an object", lambda value: value is None or isinstance(value, dict))
 LIST = Expected("a list", lambda value: isinstance(value, list))
 NATURAL = Expected("an integer >= 0", lambda value: type(value) is int and 0 <= value < MOST)
 NATURALS = Expected(

@@ -51,5 +51,11 @@ def stamp_of(path: Path, sha256: str) -> Stamp:
 def _read(path: Path) -> set[Stamp]:
     try:
         return {(str(p), str(h), int(s), int(t), int(i)) for p, h, s, t, i in read_json(path)}
-    except (OSError, DamagedError, TypeError, ValueError):  # then everything is verified again
+    except (
+        OSError,
+        DamagedError,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ):  # then all is verified again
         return set()

@@ -120,8 +120,9 @@ def faults(folder: Path, run: str = "") -> list[str]:
     except DamagedError as error:
         return [f"manifest.json: {error.got}"]
     identity = manifest["identity"]
-    if folder.name != _name(identity.get("step", -1)):
-        return [f"manifest.json: this is the checkpoint of step {identity.get('step')}"]
+    step = identity.get("step")
+    if type(step) is not int or folder.name != _name(step):
+        return [f"manifest.json: this is the checkpoint of step {step!r:.100}"]
     if run and identity.get("run") != run:
         return ["manifest.json: this is the checkpoint of another run"]
     return verify(folder, manifest)

@@ -28,6 +28,7 @@ from electrify.storage.build import versions
 from electrify.storage.commit import (
     FILES_IF_ANY,
     TABLE,
+    TABLE_IF_ANY,
     TEXT,
     checked_json,
     committed,
@@ -57,7 +58,9 @@ _ABOUT = {
     **dict.fromkeys(("identity", "identity.recipe", "identity.data", "made_with"), TABLE),
     **dict.fromkeys(("shards", "shards.identity", "shards.identity.tokenizer"), TABLE),
     "shards.splits": TABLE,
+    "identity.data.manifest_sha256": TEXT,
     "data": TEXT,
+    "options": TABLE_IF_ANY,
     "tokenizer": FILES_IF_ANY,
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(r"ref: (refs/(?!.*\.\.)\S+)")
-MAX_REF_CHARS = 4_096
+MAX_REF_CHARS, MAX_PACKED_CHARS = 4_096, 1 << 24
 
 
 def git_commit(folder: Path) -> str:
@@ -28,21 +28,17 @@ def git_commit(folder: Path) -> str:
     return head if _COMMIT.fullmatch(head) else ""
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, limit: int = MAX_REF_CHARS) -> str:
     """Return the first characters of a file; empty if it cannot be read."""
     try:
         if not path.is_file():  # reading a pipe might never end
             return ""
         with path.open(encoding="utf-8") as file:
-            return file.read(MAX_REF_CHARS).strip()
+            return file.read(limit).strip()
     except (OSError, ValueError):
         return ""
 
 
 def _packed(path: Path, ref: str) -> str:
-    try:
-        with path.open(encoding="utf-8") as file:
-            pairs = (line.split() for line in file)
-            return next((pair[0] for pair in pairs if pair[1:] == [ref]), "")
-    except (OSError, ValueError):
-        return ""
+    pairs = (line.split() for line in _text(path, MAX_PACKED_CHARS).splitlines())
+    return next((pair[0] for pair in pairs if pair[1:] == [ref]), "")

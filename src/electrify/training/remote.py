@@ -46,7 +46,9 @@ def mask(text: str) -> str:
 def open_remote(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a URL, and the path in it."""
     protocol, colon, location = url.partition("://")
-    if not colon or not location.strip("/"):  # without a location, the working directory is used
+    # Without a location, the working directory is used. A chain such as simplecache::file:// hides
+    # where it leads, for example into the run.
+    if not colon or not location.strip("/") or "::" in url:
         raise UserError(
             "--upload must be the URL of a folder",
             got=mask(url),

@@ -25,7 +25,7 @@ def resumed(run: Path, data: Path | None = None) -> ResumeRun:
     # The file also has the changes made since the run was started, such as run.save_every.
     recipe = config.read_settings(Recipe, file) if file.is_file() else folder.recipe
     settings = {
-        **about.get("options", {}),
+        **(about.get("options") or {}),
         "recipe": config.to_dict(recipe),
         "name": str(run),
         "data": data or folder.shards,

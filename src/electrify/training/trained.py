@@ -55,10 +55,11 @@ def _checkpoint_at(folder: RunFolder, step: int) -> Stored:
         )
     stored = {candidate.step: candidate for candidate in checkpoint.stored(folder.checkpoints)}
     if step not in stored:
+        own = ", ".join(str(candidate.step) for candidate in folder.saved())
         raise UserError(
             f"{folder.path} has no such checkpoint",
             got=f"--step {step}",
-            fix=f"use one of {', '.join(map(str, stored))}" if stored else "train first",
+            fix=f"use one of {own}" if own else "train first",
         )
     if faults := checkpoint.faults(stored[step].folder, run(step)):
         raise DamagedError(

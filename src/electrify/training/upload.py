@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from electrify.errors import UserError
-from electrify.storage.commit import read_json, sha256_of, write_json
+from electrify.errors import DamagedError, UserError
+from electrify.storage.commit import TABLE, TEXT, checked_json, sha256_of, write_json
 from electrify.training.checkpoint import RunOf, any_run, faults, stored
 from electrify.training.remote import MANIFEST_FILE, checkpoint_files, mask, sender
 
@@ -28,6 +29,7 @@ STATE_FILE = "state.json"
 SECONDS_BEFORE_SECOND_TRY = 5.0
 POLL_SECONDS = 0.5
 _STAGED = ".staging-"
+_STATE = {"target": TEXT, "uploaded": TABLE, "not_uploaded": TABLE}
 
 
 def to_stderr(text: str) -> None:
@@ -175,11 +177,19 @@ class Uploads:
             if self._home is None:
                 self._home = home
                 home.mkdir(parents=True, exist_ok=True)
-                state = read_json(home / STATE_FILE) if (home / STATE_FILE).exists() else {}
+                state = self._read_state(home / STATE_FILE)
                 if state.get("target") == self._target:
                     self._uploaded = state["uploaded"]
                     self._given_up = state["not_uploaded"]
         return home
+
+    def _read_state(self, path: Path) -> dict[str, Any]:
+        """Return the state of earlier processes; damage is only reported, as in `_save_state`."""
+        try:
+            return checked_json(path, _STATE) if path.exists() else {}
+        except DamagedError as error:
+            self._report(f"{error.what} and will be replaced: {error.got}")
+            return {}
 
     def _save_state(self) -> None:
         """Write the state; an error is only reported, because it just causes another upload."""

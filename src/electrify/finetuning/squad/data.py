@@ -1,6 +1,5 @@
 """Find and read the files of SQuAD 1.1 and 2.0."""
 
-import lzma
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -8,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from electrify.errors import UserError
-from electrify.finetuning.own.files import MAX_CHARACTERS
+from electrify.finetuning.own.files import MAX_CHARACTERS, read_text
 from electrify.storage.commit import parse_json
 
 Version = Literal["1.1", "2.0"]
@@ -97,14 +96,11 @@ def read_questions(path: Path, version: Version) -> list[Question]:
 
 
 def _json(path: Path) -> Any:
-    opened = lzma.open if path.suffix == ".xz" else open
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
-            return parse_json(file.read())
-    except (ValueError, RecursionError, lzma.LZMAError, EOFError) as error:
-        damaged = isinstance(error, lzma.LZMAError | EOFError)
-        what = f"{path} is not {'a complete .xz file' if damaged else 'valid JSON'}"
-        raise UserError(what, got=f"{error}", fix="download the file again") from error
+        return parse_json(read_text(path))
+    except (ValueError, RecursionError) as error:
+        what, fix = f"{path} is not valid JSON", "download the file again"
+        raise UserError(what, got=f"{error}", fix=fix) from error
 
 
 def _questions(path: Path, content: Any, version: Version) -> Iterator[Question]:
