@@ -1,6 +1,6 @@
 """Make the model of `electrify inspect --demo` from an export: `python -m docs.demo EXPORT`.
 
-The export must come from text whose licences allow it: src/electrify/demo/README.md says which it was.
+The export must come from text whose licences allow it; the card in src/electrify/demo says which.
 """
 
 import shutil
