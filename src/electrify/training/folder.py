@@ -326,7 +326,7 @@ def _refuse_longer(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]
     changed = {name for name in changed if name.rpartition(".")[2] not in FREE}
     if changed and changed <= {"budget", "recipe.run.steps"}:
         had, asked = (
-            f"budget {identity['budget'] or 'none'}, {identity['recipe']['run']['steps']:,} steps"
+            f"run.steps {identity['recipe']['run']['steps']:,}, budget {identity['budget'] or 'none'}"
             for identity in (before, now)
         )
         raise UserError(
