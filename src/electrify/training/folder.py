@@ -325,12 +325,10 @@ def _refuse_longer(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]
     changed = {name for name in ours if ours[name] != theirs.get(name)}
     changed = {name for name in changed if name.rpartition(".")[2] not in FREE}
     if changed and changed <= {"budget", "recipe.run.steps"}:
-        had, asked = (
-            f"run.steps {identity['recipe']['run']['steps']:,}, budget {identity['budget'] or 'none'}"
-            for identity in (before, now)
-        )
+        steps = [identity["recipe"]["run"]["steps"] for identity in (before, now)]
+        budgets = [identity["budget"] or "none" for identity in (before, now)]
         raise UserError(
             f"{path} was started with another length",
-            got=f"{had} before, {asked} now",
+            got=f"run.steps {steps[0]:,} (budget {budgets[0]}) before, {steps[1]:,} ({budgets[1]}) now",
             fix=f"to train it longer: electrify pretrain --resume {path} --more 1h (or --steps N)",
         )
