@@ -329,6 +329,7 @@ def _refuse_longer(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]
         budgets = [identity["budget"] or "none" for identity in (before, now)]
         raise UserError(
             f"{path} was started with another length",
-            got=f"run.steps {steps[0]:,} (budget {budgets[0]}) before, {steps[1]:,} ({budgets[1]}) now",
+            got=f"run.steps {steps[0]:,} before, {steps[1]:,} now; "
+            f"budget {budgets[0]} before, {budgets[1]} now",
             fix=f"to train it longer: electrify pretrain --resume {path} --more 1h (or --steps N)",
         )
