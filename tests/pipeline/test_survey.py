@@ -177,3 +177,12 @@ def test_the_length_is_that_of_a_given_recipe():
 def test_marks_that_make_letters_are_kept(text, keeps):
     documents = DocumentText(1, 1_000, script_of(text), share_with_accents(text))
     assert chosen(choose_training(documents, LAPTOP, 60))["keep_accents"] is keeps
+
+
+def test_files_of_one_paragraph_are_documents(tmp_path):
+    for number in range(9):
+        (tmp_path / f"{number}.txt").write_text("A short post.\n" if number else "One.\n\nTwo.\n")
+    settings = choose_reading(survey_files([tmp_path]))
+    [split] = [setting for setting in settings if setting.name == "split"]
+    assert split.value == "file"
+    assert split.why == "89% of the files have no blank lines, so each file is one document"

@@ -57,6 +57,9 @@ def _split(raw: RawText) -> Setting:
                 fix="put blank lines between documents, or write one JSON object per line (.jsonl)",
             )
         return Setting("split", "file", "there are no blank lines, so each file is one document")
+    if raw.single > 0.5 and raw.files > 1 and fits:
+        why = f"{raw.single:.0%} of the files have no blank lines, so each file is one document"
+        return Setting("split", "file", why)
     median = f"median {raw.block:,.0f} characters"
     shortest = PARAGRAPH if raw.files == 1 else PARAGRAPH_OF_MANY_FILES
     if raw.block >= shortest:

@@ -52,6 +52,8 @@ class RawText(NamedTuple):
     """Median number of characters between blank lines."""
     separated: bool = True
     """Whether any sampled file has blank lines between text."""
+    single: float = 0.0
+    """Fraction of the sampled files that have none."""
     wrapped: float = 0.0
     """Fraction of the sampled blocks of several lines that are prose wrapped at a page's width."""
 
@@ -151,6 +153,7 @@ def _survey_text(found: RawText, samples: Sequence[bytes]) -> RawText:
     return found._replace(
         block=float(median(sum(map(len, block)) for block in blocks)),
         separated=any(len(blocks) > 1 for blocks in by_file),
+        single=sum(len(blocks) < 2 for blocks in by_file) / len(by_file),
         wrapped=wrapped / max(1, len(several)),
     )
 
