@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,17 +42,32 @@ def run(module: str, *arguments: str) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def updates() -> dict[tuple, dict]:
+FIRST = 6  # the others run with the slow tests
+CASES = [
+    pytest.param(
+        case, marks=[pytest.mark.slow] * (number >= FIRST), id="-".join(map(str, case[:4]))
+    )
+    for number, case in enumerate(UPDATES)
+]
+
+
+@cache
+def traced_updates(slow: bool) -> dict[tuple, dict]:
+    """Trace the first cases, or the others, all in one process."""
     names = ("kind", "architecture", "precision", "optimizer", "padded", "checkpointed")
-    cases = [dict(zip(names, case, strict=True)) for case in UPDATES]
-    return dict(zip(UPDATES, run("pretraining", json.dumps(cases)), strict=True))
+    chosen = UPDATES[FIRST:] if slow else UPDATES[:FIRST]
+    cases = [dict(zip(names, case, strict=True)) for case in chosen]
+    return dict(zip(chosen, run("pretraining", json.dumps(cases)), strict=True))
+
+
+@pytest.fixture
+def traced(case) -> dict:
+    return traced_updates(case in UPDATES[FIRST:])[case]
 
 
 @needs_compiler
-@pytest.mark.parametrize("case", UPDATES, ids=lambda case: "-".join(map(str, case[:4])))
-def test_an_update_waits_for_the_device_once(updates, case) -> None:
-    traced = updates[case]
+@pytest.mark.parametrize("case", CASES)
+def test_an_update_waits_for_the_device_once(traced) -> None:
     assert sum(traced["waits"].values()) == 1, traced["waits"]
     assert traced["copies"] == {"asynchronous": 14}  # seven fields, two micro-batches
     assert traced["off the device"] == []
@@ -60,14 +76,14 @@ def test_an_update_waits_for_the_device_once(updates, case) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("case", UPDATES, ids=lambda case: "-".join(map(str, case[:4])))
-def test_rows_without_padding_use_flash_attention(updates, case) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_rows_without_padding_use_flash_attention(traced, case) -> None:
     _, architecture, precision, _, padded, _ = case
     if architecture == "deberta-v2":  # has its own attention
-        assert updates[case]["kernels"] == {}
+        assert traced["kernels"] == {}
     else:
         flash = precision != "float32" and not padded
-        assert updates[case]["kernels"].keys() == {"flash" if flash else "memory-efficient"}
+        assert traced["kernels"].keys() == {"flash" if flash else "memory-efficient"}
 
 
 @needs_compiler
