@@ -95,8 +95,7 @@ def pretrain(
     checkpoint and then raises KeyboardInterrupt.
     """
     from electrify.training import pretrain as commands
-    from electrify.training.export_run import validation_record
-    from electrify.training.extension import planned_ends
+    from electrify.training.export_run import validation_metrics
     from electrify.training.folder import RunFolder
     from electrify.training.resume import resumed
 
@@ -122,10 +121,8 @@ def pretrain(
     if not checkpoints:  # stopped while the time budget was being measured
         return Pretrained(folder.path, 0, False, {})
     step = checkpoints[0].step
-    record = validation_record(folder.path, step)
-    metrics = {name: value for name, value in record.items() if name not in ("step", "split")}
-    steps = planned_ends(folder.recipe, folder.extensions)[-1]
-    return Pretrained(folder.path, step, step >= steps, metrics)
+    metrics = validation_metrics(folder.path, step)
+    return Pretrained(folder.path, step, step >= folder.steps, metrics)
 
 
 def plan(

@@ -4,8 +4,9 @@ import errno
 import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stdout
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -262,7 +263,7 @@ def _settings(program: str, command: Command, arguments: list[str]) -> Any:
         return _recipe_settings(program, command, kind, arguments)
     if command.kinds:
         kinds = config.named(command.kinds)
-        overview = _kinds_help(program, command, kinds)
+        overview = partial(_kinds_help, program, command, kinds)
         chosen, *arguments = _with_first(program, command, arguments, "kind", overview)
         program = f"{program} {chosen}"
         if chosen not in kinds:
@@ -290,21 +291,26 @@ def _recipe_settings(program: str, command: Command, kind: type[Any], arguments:
     import tyro
 
     from electrify import config
-    from electrify.planning.cookbook import by_purpose
     from electrify.recipes import schema
 
-    known = f"recipes: {', '.join(by_purpose())}, or the path of a .toml file"
-    more = f"Run `{program} tiny --help` to list the options, `electrify recipes` to choose."
-    usage = f"usage: {program} RECIPE …"
-    usage += f"\n       {program} --resume RUN …" if command.resume else ""
-    overview = [usage, inspect.getdoc(kind) or "", known]
-    overview += [f"Example: {command.example}", more]
-    name, *arguments = _with_first(program, command, arguments, "recipe", "\n\n".join(overview))
+    overview = partial(_recipes_help, program, command, kind)
+    name, *arguments = _with_first(program, command, arguments, "recipe", overview)
     recipe, arguments = schema.with_config_flags(schema.load(name), arguments)
     default = replace(config.fill(kind, {}, name, tyro.MISSING), recipe=recipe, name=name)
     description = "\n\n".join([inspect.getdoc(kind) or "", *_hints(command), _fields_help(recipe)])
     program = f"{program} {name}"
     return tyro.cli(kind, prog=program, args=arguments, default=default, description=description)
+
+
+def _recipes_help(program: str, command: Command, kind: type[Any]) -> str:
+    from electrify.planning.cookbook import by_purpose
+
+    known = f"recipes: {', '.join(by_purpose())}, or the path of a .toml file"
+    more = f"Run `{program} tiny --help` to list the options, `electrify recipes` to choose."
+    usage = f"usage: {program} RECIPE …"
+    usage += f"\n       {program} --resume RUN …" if command.resume else ""
+    example = f"Example: {command.example}"
+    return "\n\n".join([usage, inspect.getdoc(kind) or "", known, example, more])
 
 
 def _resume_settings(program: str, command: Command, run: str, arguments: list[str]) -> Any:
@@ -321,11 +327,11 @@ def _resume_settings(program: str, command: Command, run: str, arguments: list[s
 
 
 def _with_first(
-    program: str, command: Command, arguments: list[str], noun: str, overview: str
+    program: str, command: Command, arguments: list[str], noun: str, overview: Callable[[], str]
 ) -> list[str]:
     """Return the arguments if they start with a kind or a recipe, or else print the overview."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(overview)
+        print(overview())
         raise SystemExit(0)
     if arguments[0].startswith("-"):
         raise UserError(f"{program} needs a {noun} first", got=arguments[0], fix=command.example)

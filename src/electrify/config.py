@@ -7,7 +7,7 @@ defaults; the command line requires those that have none.
 import difflib
 import json
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -107,12 +107,14 @@ def named(path: str) -> Any:
 
 def unknown(what: str, name: str, known: Mapping[str, Any], noun: str) -> UserError:
     """Return the error for an unknown name; it suggests the closest known one."""
-    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
-    return UserError(
-        f"{what} is not a {noun}",
-        got=name,
-        fix=f"did you mean {near[0]}?" if near else f"use one of: {', '.join(known)}",
-    )
+    fix = nearest(name.replace("-", "_"), known, f"use one of: {', '.join(known)}")
+    return UserError(f"{what} is not a {noun}", got=name, fix=fix)
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return a question whether the closest known name was meant, if one is close."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 class AcceptsTextPaths:

@@ -416,7 +416,7 @@ def test_a_killed_process_leaves_its_uploads_to_the_next(tmp_path):
         ("s3:/bucket", "must be the URL of a folder"),
         ("file://", "must be the URL of a folder"),
         ("file:///", "must be the URL of a folder"),
-        ("simplecache::file:///tmp/runs", "must be the URL of a folder"),
+        ("simplecache::file:///runs", "must be the URL of a folder"),
     ],
 )
 def test_the_url_is_checked_at_the_start(url, message, monkeypatch):

@@ -3,6 +3,7 @@
 # B batch, L length, N slots per row
 
 import inspect
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import torch
@@ -40,16 +41,19 @@ def batch_to_device(batch: Any, device: torch.device) -> Any:
     Without padding, the mask of real tokens becomes a single 1 that is expanded: `is_unpadded` can
     tell without reading it, for which the host would have to wait for a GPU.
     """
-    on_cpu = device.type == "cpu"
-    tensors = {
-        name: tensor if on_cpu else tensor.pin_memory().to(device, non_blocking=True)
-        for name, tensor in batch._asdict().items()
-    }
+    tensors = {name: copied_to(device, tensor) for name, tensor in batch._asdict().items()}
     mask_BL = batch.attention_BL
     if bool(mask_BL.all()):
         one = torch.ones((), dtype=mask_BL.dtype, device=device)
         tensors["attention_BL"] = one.expand(mask_BL.shape)
     return batch._replace(**tensors)
+
+
+def copied_to(device: torch.device, tensor: Tensor) -> Tensor:
+    """Copy a tensor from the CPU to a device, without waiting for it."""
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def is_unpadded(mask_BL: Tensor) -> bool:
@@ -66,7 +70,11 @@ def finds_padding(model: nn.Module) -> bool:
 
     XLM and Flaubert do, whose mask can also be given as the lengths of the rows.
     """
-    return "lengths" in inspect.signature(model.forward).parameters
+    return "lengths" in _forward_parameters(model)
+
+
+def _forward_parameters(model: nn.Module) -> Collection[str]:
+    return inspect.signature(model.forward).parameters
 
 
 def takes_token_types(model: nn.Module) -> bool:
@@ -74,7 +82,7 @@ def takes_token_types(model: nn.Module) -> bool:
     config: Any = model.config
     if getattr(config, "type_vocab_size", 0) < 2:
         return False
-    return "token_type_ids" in inspect.signature(model.forward).parameters
+    return "token_type_ids" in _forward_parameters(model)
 
 
 def padding_position(model: nn.Module) -> int | None:

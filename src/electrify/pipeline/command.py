@@ -108,7 +108,7 @@ def train_from_text(settings: TrainFromText) -> TrainResult:
 
 
 def _train(settings: TrainFromText, stages: Stages, seconds: float) -> TrainResult:
-    from electrify.training.export_run import validation_record
+    from electrify.training.export_run import validation_metrics
     from electrify.training.folder import RunFolder
     from electrify.training.summary import verdict_text
 
@@ -147,8 +147,7 @@ Next steps:
   try sentences          electrify inspect {shlex.quote(f"{stages.model}")} --serve
   train on your labels   electrify finetune {shlex.quote(f"{encoder}")} \
 --train train.csv --dev dev.csv --out tuned""")
-    record = validation_record(stages.run, RunFolder(stages.run).saved()[0].step)
-    metrics = {name: value for name, value in record.items() if name not in ("step", "split")}
+    metrics = validation_metrics(stages.run, RunFolder(stages.run).saved()[0].step)
     return TrainResult(
         *(stages.docs, stages.tokenizer, stages.shards, stages.run, stages.model),
         *(encoder, page, metrics),

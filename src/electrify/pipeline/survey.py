@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from electrify.corpora import archive
 from electrify.corpora.document import documents_at
-from electrify.corpora.plaintext import as_utf8
+from electrify.corpora.hub import Parquet
+from electrify.corpora.plaintext import JsonLines, Text, as_utf8
 from electrify.corpora.wrapping import blocks_of, is_wrapped_prose, wrap_width
 from electrify.errors import UserError
 from electrify.storage.commit import read_manifest
@@ -26,9 +27,9 @@ _Item = TypeVar("_Item")
 SAMPLED_FILES, SAMPLED_BYTES = 50, 200_000
 SAMPLED_DOCUMENTS, SAMPLED_CHARACTERS = 500, 10_000
 SUFFIXES_OF_KIND = {
-    "text": archive.compressed_suffixes(".txt"),
-    "jsonl": archive.compressed_suffixes(".jsonl", ".ndjson", ".json"),
-    "parquet": (".parquet",),
+    "text": tuple(Text.suffixes),
+    "jsonl": tuple(JsonLines.suffixes),
+    "parquet": tuple(Parquet.suffixes),
     "wikipedia": archive.compressed_suffixes(".xml"),
     "gutenberg": (".zip",),  # and text files, by their header
 }

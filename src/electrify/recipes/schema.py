@@ -1,6 +1,5 @@
 """Recipes: all settings of a pre-training run in one file, so that a diff compares two runs."""
 
-import difflib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -213,8 +212,7 @@ def recipe_path(name: str) -> Path:
     if Path(name).suffix == ".toml":
         return Path(name)
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
-        fix = f"did you mean {near[0]}?" if near else "`electrify recipes` lists them by purpose"
+        fix = config.nearest(name, names(), "`electrify recipes` lists them by purpose")
         raise UserError(f"there is no recipe named {name}", got=name, fix=fix)
     return Path(str(resources.files("electrify") / "recipes" / f"{name}.toml"))
 

@@ -1,6 +1,6 @@
 """The same text before one or more models: each one's tokens, whatever its tokenizer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from electrify.reports.heat import Token, corrupt_text, detect
@@ -43,16 +43,19 @@ def detect_replaced(pair: LoadedPair, tokens: Sequence[Token]) -> list[Token]:
 
     A token counts as replaced if it overlaps a replacement.
     """
-    replacements, position = [], 0
-    for token in tokens:
-        start = position + len(token.before)
-        position = start + len(token.text)
-        if token.replaced:
-            replacements.append((start, position, token.original))
-    found, position = [], 0
-    for token in detect(pair, "".join(token.before + token.text for token in tokens)):
-        start = position + len(token.before)
-        position = start + len(token.text)
-        originals = [was for a, b, was in replacements if a < position and start < b]
+    replacements = [placed for placed in _placed(tokens) if placed[2].replaced]
+    found = []
+    own = detect(pair, "".join(token.before + token.text for token in tokens))
+    for start, stop, token in _placed(own):
+        originals = [was.original for a, b, was in replacements if a < stop and start < b]
         found.append(token._replace(replaced=bool(originals), original=" ".join(originals)))
     return found
+
+
+def _placed(tokens: Sequence[Token]) -> Iterator[tuple[int, int, Token]]:
+    """Yield tokens with the characters of the text at which each starts and stops."""
+    stop = 0
+    for token in tokens:
+        start = stop + len(token.before)
+        stop = start + len(token.text)
+        yield start, stop, token

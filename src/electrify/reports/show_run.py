@@ -35,7 +35,6 @@ def _show_run(settings: Show) -> None:
     from electrify.reports.examples import corrupted_example, validation_batches
     from electrify.reports.spelling import speller
     from electrify.reports.threshold import of_run
-    from electrify.training.extension import planned_ends
     from electrify.training.folder import RunFolder
     from electrify.training.summary import verdict_text
     from electrify.training.trained import load_trained
@@ -45,7 +44,7 @@ def _show_run(settings: Show) -> None:
     numbers = sample_indices(settings, len(task.batches.examples))
     spell, threshold = speller(loaded.tokenizer), of_run(settings.folder, loaded.step)
     console = Console(soft_wrap=True, highlight=False)
-    steps = planned_ends(loaded.recipe, RunFolder(settings.folder).extensions)[-1]
+    steps = RunFolder(settings.folder).steps
     heading = f"{settings.folder}: step {loaded.step:,} of {steps:,}, validation examples\n"
     console.print(Text(heading, "dim"))
     for number in numbers:

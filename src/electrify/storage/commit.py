@@ -256,12 +256,18 @@ def differences(first: Any, second: Any, free: Collection[str] = (), form: str =
     'run.seed: 1 vs 2'
     """
     old, new = flat(first), flat(second)
-    names = [
+    names = differing(first, second, free)[:3]
+    return "; ".join(f"{n}: {form.format(old.get(n), new.get(n))}" for n in names)
+
+
+def differing(first: Any, second: Any, free: Collection[str] = ()) -> list[str]:
+    """Return the dotted names of the values that differ between two identities."""
+    old, new = flat(first), flat(second)
+    return [
         name
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name) and name.rpartition(".")[2] not in free
     ]
-    return "; ".join(f"{n}: {form.format(old.get(n), new.get(n))}" for n in names[:3])
 
 
 def made_before(old: Any, new: Any, later: Mapping[str, str], free: Collection[str] = ()) -> str:

@@ -51,11 +51,5 @@ def stamp_of(path: Path, sha256: str) -> Stamp:
 def _read(path: Path) -> set[Stamp]:
     try:
         return {(str(p), str(h), int(s), int(t), int(i)) for p, h, s, t, i in read_json(path)}
-    except (
-        OSError,
-        DamagedError,
-        OverflowError,
-        TypeError,
-        ValueError,
-    ):  # then all is verified again
-        return set()
+    except (OSError, DamagedError, OverflowError, TypeError, ValueError):
+        return set()  # then all is verified again

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from electrify.errors import UserError
 from electrify.models.fast import keep_freed_memory
+from electrify.models.inputs import copied_to
 from electrify.training.precision import Asked, Choice, choose_precision
 from electrify.training.sharding import full_tensor
 
@@ -198,9 +199,7 @@ class Engine:
         """Return the totals of all ranks' rows, a named tuple of numbers, without waiting."""
         if self.world == 1:
             return totals
-        values = torch.tensor(totals, dtype=torch.float64)
-        if self.device.type != "cpu":
-            values = values.pin_memory().to(self.device, non_blocking=True)
+        values = copied_to(self.device, torch.tensor(totals, dtype=torch.float64))
         return type(totals)(*self.accelerator.reduce(values, reduction="sum").unbind())
 
     def agreed(self, mine: str, requested: bool) -> str:

@@ -48,3 +48,9 @@ def validation_record(run: Path, step: int, former: Mapping[str, str] = NO_NAMES
     records = read_metrics(run, former)
     validation = [r for r in records if r["split"] == "validation" and r["step"] <= step]
     return validation[-1] if validation else {}
+
+
+def validation_metrics(run: Path, step: int) -> dict[str, float]:
+    """Return the last validation metrics up to a step, without what identifies the record."""
+    record = validation_record(run, step)
+    return {name: value for name, value in record.items() if name not in ("step", "split")}

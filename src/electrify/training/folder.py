@@ -32,6 +32,7 @@ from electrify.storage.commit import (
     TEXT,
     checked_json,
     committed,
+    differing,
     flat,
     json_bytes,
     read_manifest,
@@ -43,7 +44,7 @@ from electrify.storage.folder import Claim, refuse_other
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.checkpoint import Stored, stored
-from electrify.training.extension import Extension, begun_before, extensions_of
+from electrify.training.extension import Extension, begun_before, extensions_of, planned_ends
 from electrify.training.git import git_commit
 from electrify.training.options import Pretrain, repeated_options
 from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
@@ -167,6 +168,11 @@ class RunFolder(NamedTuple):
         """Record an extension, before its first step is trained."""
         extensions = [asdict(one) for one in (*self.extensions, extension)]
         write_json(self.path / "run.json", {**self.about, "extensions": extensions})
+
+    @property
+    def steps(self) -> int:
+        """Return the planned number of steps, including extensions."""
+        return planned_ends(self.recipe, self.extensions)[-1]
 
     @property
     def fingerprints(self) -> Callable[[int], str]:
@@ -321,10 +327,8 @@ def without_secrets(options: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse_longer(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Say how to make a run longer, if that is all that a command wants to change."""
-    ours, theirs = flat(before), flat(now)
-    changed = {name for name in ours if ours[name] != theirs.get(name)}
-    changed = {name for name in changed if name.rpartition(".")[2] not in FREE}
-    if changed and changed <= {"budget", "recipe.run.steps"}:
+    changed = differing(before, now, FREE)
+    if changed and set(changed) <= {"budget", "recipe.run.steps"}:
         steps = [identity["recipe"]["run"]["steps"] for identity in (before, now)]
         budgets = [identity["budget"] or "none" for identity in (before, now)]
         raise UserError(

@@ -10,7 +10,6 @@ from electrify.recipes.schema import Recipe
 from electrify.tokens.examples import notes
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine
-from electrify.training.extension import planned_ends
 from electrify.training.folder import RunFolder
 from electrify.training.journal import read_metrics, seconds_trained
 from electrify.training.loop import Done
@@ -64,8 +63,7 @@ def verdict_text(run: Path) -> str:
     objective = objective_class(recipe.objective.kind)
     sizes = sizes_of(recipe, folder.about["shards"]["identity"]["tokenizer"]["vocab_size"])
     records = read_metrics(run, objective.former_names)
-    steps = planned_ends(recipe, folder.extensions)[-1]
-    return str(run_verdict(objective, sizes, records, steps) or "")
+    return str(run_verdict(objective, sizes, records, folder.steps) or "")
 
 
 def end(done: Done, out: Path, budget: str, spent: Spent) -> str:

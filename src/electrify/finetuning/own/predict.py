@@ -30,6 +30,7 @@ from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
     DataTable,
+    first_names,
     format_table,
     read_table,
     read_text,
@@ -231,7 +232,7 @@ def _read(settings: Predict, path: Path, target: Target, text: str) -> tuple[Dat
     if known and known.pair and not columns.pair:
         raise UserError(
             f"{path}: the model was fine-tuned on pairs of texts",
-            got=f"columns: {', '.join(table.header)}",
+            got=f"columns: {first_names(table.header)}",
             fix="use a table with two text columns: --text A --pair B; by number without a header",
         )
     note = _describe_header(table, columns, (*requested, *(known or ())))
