@@ -165,6 +165,7 @@ def test_an_output_that_cannot_be_is_refused(posts, tmp_path, electrify):
     assert not (posts / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_extended_is_exported_again(trained, posts, electrify, tmp_path):
     out = shutil.copytree(trained[0], tmp_path / "out")
     steps = RunFolder(out / "run").recipe.run.steps
