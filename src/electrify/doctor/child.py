@@ -1,0 +1,65 @@
+"""Run a command in this process and write what it used: `python -m electrify.doctor.child`.
+
+python -m electrify.doctor.child memory RESULT.json pretrain …
+python -m electrify.doctor.child kernels RESULT.json pretrain …
+"""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from electrify.cli import main
+from electrify.training import pretrain  # noqa: F401  so that importing it is not measured
+from electrify.training.screen import peak_memory
+
+
+class AttentionKernels(TorchDispatchMode):
+    """Counts the attention kernels that torch chooses in the forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function.overloadpacket.__name__
+        if name.startswith("_scaled_dot_product") and not name.endswith("_backward"):
+            self.counts[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def run_measured(arguments: list[str]) -> tuple[int, dict[str, Any]]:
+    """Run a command; returns its exit code and the bytes it used: on the GPU, or grown by."""
+    before = peak_memory(torch.device("cpu"))
+    code = main(arguments)
+    if not torch.cuda.is_initialized():
+        return code, {"bytes": peak_memory(torch.device("cpu")) - before}
+    free, total = torch.cuda.mem_get_info()
+    return code, {
+        "bytes": peak_memory(torch.device("cuda")),
+        "reserved": torch.cuda.max_memory_reserved(),
+        "used on the device": total - free,
+    }
+
+
+def run_counted(arguments: list[str]) -> tuple[int, dict[str, Any]]:
+    """Run a command; returns its exit code and how often each attention kernel was chosen."""
+    with AttentionKernels() as kernels:
+        code = main(arguments)
+    return code, dict(kernels.counts)
+
+
+PROBES = {"memory": run_measured, "kernels": run_counted}
+
+
+if __name__ == "__main__":
+    probe, result, *command = sys.argv[1:]
+    exit_code, found = PROBES[probe](command)
+    Path(result).write_text(json.dumps(found))
+    sys.exit(exit_code)
