@@ -1,5 +1,6 @@
 """Train in child processes for the checklist, so that one that crashes does not end the others."""
 
+import json
 import os
 import re
 import signal
@@ -12,7 +13,9 @@ from typing import Any, NamedTuple
 
 from electrify.config import to_toml
 from electrify.doctor.shards import write_random_shards
+from electrify.planning.hardware import name_of
 from electrify.recipes import schema
+from electrify.training.folder import RunFolder
 from electrify.training.journal import read_metrics
 
 UPDATES = 12
@@ -30,6 +33,7 @@ SMALL_ELECTRA = {
     "discriminator.config.intermediate_size": 256,
     "discriminator.config.hidden_dropout_prob": 0.0,
     "discriminator.config.attention_probs_dropout_prob": 0.0,
+    "optimizer.kind": "adamw",  # which can be sharded
     "optimizer.lr": 1e-3,
     "optimizer.warmup": 2,
     "run.precision": "float32",
@@ -116,6 +120,25 @@ class Bench:
         return self.pretrain("measured", recipe=self.real, probe="memory")
 
     @cached_property
+    def planned(self) -> dict[str, Any]:
+        """Plan the measured run: for this GPU by name if it is known, or else measured."""
+        hardware = "here"
+        if self.device == "cuda":
+            import torch
+
+            hardware = name_of(torch.cuda.get_device_name()) or hardware
+        sizes = ("--vocab-size", self.sizes.vocab_size, "--micro-batch", self.sizes.batch_size)
+        printed = self.electrify("plan", self.real, *sizes, "--hardware", hardware, "--json")
+        table: dict[str, Any] = json.loads(printed)
+        return table
+
+    @property
+    def planned_precision(self) -> str:
+        """Return the name of the measured run's precision in its plan."""
+        used = RunFolder(self.measured).recipe.run.precision
+        return "float32" if used == "float32" else "mixed"
+
+    @cached_property
     def model(self) -> Path:
         """Export the run on the device."""
         out = self.work / "model"
@@ -136,8 +159,15 @@ class Bench:
         out = self.work / name
         where = ("--data", self.shards, "--out", out, "--device", device or self.device)
         command = ("pretrain", recipe or self.small, *where, *flags)
-        self.electrify(*command, processes=processes, probe=probe, environment=environment)
+        printed = self.electrify(
+            *command, processes=processes, probe=probe, environment=environment
+        )
+        out.with_suffix(".log").write_text(printed, encoding="utf-8")
         return out
+
+    def output(self, name: str) -> str:
+        """Return what a run has printed."""
+        return (self.work / f"{name}.log").read_text(encoding="utf-8")
 
     def electrify(
         self,

@@ -26,10 +26,9 @@ from electrify.doctor.bench import (
 from electrify.doctor.command import SCHEMA, line, report_text
 from electrify.doctor.devices import FLASH_CAPABILITY
 from electrify.doctor.finding import anonymous
-from electrify.planning.hardware import bytes_text, name_of
+from electrify.planning.hardware import bytes_text
 from electrify.progress import duration
 from electrify.storage.commit import committed, defined, read_json, write_json
-from electrify.training import checkpoint
 from electrify.training.folder import RunFolder
 from electrify.training.journal import METRICS_FILE, TIMING_FILE, read_records
 
@@ -96,12 +95,7 @@ def _two_processes(bench: Bench) -> Path:
 
 def _sharded(bench: Bench) -> Path:
     _check_two_devices(bench)
-    flags = ("--shard", "--optimizer.kind", "adamw")
-    return bench.pretrain("sharded", *flags, processes=2, environment=EXACT)
-
-
-def _unsharded(bench: Bench) -> Path:
-    return bench.pretrain("unsharded", "--optimizer.kind", "adamw", environment=EXACT)
+    return bench.pretrain("sharded", "--shard", processes=2, environment=EXACT)
 
 
 def _compiled(bench: Bench) -> Path:
@@ -126,9 +120,12 @@ def resumes(bench: Bench) -> Passed:
     """Check that a run that is resumed in the middle logs what a run without a stop logs."""
     resumed = bench.work / "resumed"
     shutil.copytree(bench.exact, resumed)
-    shutil.rmtree(checkpoint.stored(resumed / "checkpoints")[0])
-    kept = RunFolder(resumed).saved()[0].step
+    newest, before, *_ = RunFolder(resumed).saved()
+    shutil.rmtree(newest.folder)
+    kept = before.step
     bench.pretrain("resumed", environment=EXACT)
+    if f"resuming from step {kept}" not in bench.output("resumed"):
+        raise CheckFailed("the run was not resumed but started again")
     same = (resumed / METRICS_FILE).read_bytes() == (bench.exact / METRICS_FILE).read_bytes()
     if same:
         return Passed(f"resumed at update {kept}: metrics are equal bit for bit", {"step": kept})
@@ -142,7 +139,7 @@ def resumes(bench: Bench) -> Passed:
 def speed(bench: Bench) -> Passed:
     """Compare the tokens per second of ELECTRA-small with those that `plan` expects."""
     found = read_records(bench.measured / TIMING_FILE)[-1]["tokens_per_second"]
-    planned, precision = _plan(bench)
+    planned, precision = bench.planned, bench.planned_precision
     expected = planned["run"]["tokens"] / planned["seconds"][precision]
     return _against_plan(bench, found, expected, lambda n: f"{n:,.0f} tokens/s", planned)
 
@@ -151,24 +148,11 @@ def memory_use(bench: Bench) -> Passed:
     """Compare the peak memory of ELECTRA-small with the one that `plan` expects."""
     _ = bench.measured
     found = read_json(bench.probed("memory"))
-    planned, precision = _plan(bench)
+    planned, precision = bench.planned, bench.planned_precision
     needed = planned["memory"][precision]
     expected = needed["all"] - needed.get("context", 0)  # torch does not count CUDA's own memory
     passed = _against_plan(bench, found["bytes"], expected, bytes_text, planned)
     return passed._replace(numbers={**passed.numbers, **found})
-
-
-def _plan(bench: Bench) -> tuple[dict[str, Any], str]:
-    """Return the plan of the measured run, and the name of its precision in the plan."""
-    hardware = "here"
-    if bench.device == "cuda":
-        import torch
-
-        hardware = name_of(torch.cuda.get_device_name()) or hardware
-    sizes = ("--vocab-size", bench.sizes.vocab_size, "--micro-batch", bench.sizes.batch_size)
-    printed = bench.electrify("plan", bench.real, *sizes, "--hardware", hardware, "--json")
-    used = RunFolder(bench.measured).recipe.run.precision
-    return json.loads(printed), "float32" if used == "float32" else "mixed"
 
 
 def _against_plan(
@@ -213,6 +197,20 @@ def exports(bench: Bench) -> Passed:
     return Passed(f"loaded again with the same outputs: {', '.join(roles)}", {"roles": roles})
 
 
+def finetunes(bench: Bench) -> Passed:
+    """Check that the exported encoder can be fine-tuned on the device."""
+    rows = [f"w{n % 8} w{n % 5} w{n % 3}\t{'even' if n % 2 else 'odd'}" for n in range(64)]
+    labelled, out = bench.work / "labelled.tsv", bench.work / "tuned"
+    labelled.write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    files = ("--train", labelled, "--dev", labelled, "--out", out)
+    flags = ("--device", bench.device, "--epochs", 3, "--json")
+    result = json.loads(bench.electrify("finetune", bench.model / "encoder", *files, *flags))
+    metric, score = next(iter(result["mean"].items()))
+    return Passed(
+        f"{metric} {score:.2f} on {len(rows)} rows that it was trained on", result["mean"]
+    )
+
+
 CHECKLIST: Mapping[str, Callable[[Bench], Passed]] = {
     "float32": partial(losses_agree, run=_exact, reference=_reference, limit=FLOAT32_LIMIT),
     "TF32": partial(losses_agree, run=_tf32, reference=_reference, limit=ROUNDED_LIMIT),
@@ -222,12 +220,13 @@ CHECKLIST: Mapping[str, Callable[[Bench], Passed]] = {
     "two processes": partial(
         losses_agree, run=_two_processes, reference=_exact, limit=FLOAT32_LIMIT
     ),
-    "sharded": partial(losses_agree, run=_sharded, reference=_unsharded, limit=FLOAT32_LIMIT),
+    "sharded": partial(losses_agree, run=_sharded, reference=_exact, limit=FLOAT32_LIMIT),
     "compiled": partial(losses_agree, run=_compiled, reference=_exact, limit=FLOAT32_LIMIT),
     "speed": speed,
     "memory": memory_use,
     "attention": attention,
     "export": exports,
+    "fine-tuning": finetunes,
 }
 
 

@@ -132,7 +132,7 @@ def find_hub() -> Finding:
     from huggingface_hub import constants, get_token
     from huggingface_hub.utils import get_session
 
-    if constants.is_offline_mode():
+    if constants.HF_HUB_OFFLINE:
         return Finding("Hub", "not tried: HF_HUB_OFFLINE is set")
     host = urlsplit(constants.ENDPOINT).hostname
     answers: list[str] = []

@@ -10,10 +10,9 @@ from electrify.storage.build import Build, committed_file
 from electrify.tokens import store
 from electrify.tokens.examples import Example
 from electrify.tokens.prepare import COUNTED, SHARD_FILES
-from electrify.tokens.splits import SPLITS
 from electrify.tokens.tokenizer import OUR_NAMES, LoadedTokenizer, from_vocabulary, save_tokenizer
 
-EXAMPLES = {"train": 512, "validation": 64, "test": 0}
+EXAMPLES = {"train": 512, "validation": 64, "test": 64}
 
 
 def write_random_shards(out: Path, vocab_size: int, length: int) -> Path:
@@ -27,14 +26,18 @@ def write_random_shards(out: Path, vocab_size: int, length: int) -> Path:
     }
     with Build(out, "shards", identity, files=SHARD_FILES) as build:
         files = save_tokenizer(loaded, out / "tokenizer", length, within=out)
-        counts = {split: dict.fromkeys(COUNTED, 0) for split in SPLITS}
+        counts: dict[str, dict[str, Any]] = {}
         for seed, (split, number) in enumerate(EXAMPLES.items()):
-            if number:
-                arrays = store.to_arrays(_examples(loaded, length, number, seed), vocab_size)
-                write = partial(store.write_shard, arrays=arrays)
-                entry: dict[str, Any] = {"split": split, **store.shard_entry(arrays)}
-                files.append({**committed_file(out, f"{split}-00000.safetensors", write), **entry})
-                counts[split] |= {"examples": number, "tokens": number * length}
+            arrays = store.to_arrays(_examples(loaded, length, number, seed), vocab_size)
+            counts[split] = {
+                **dict.fromkeys(COUNTED, 0),
+                "examples": number,
+                "tokens": number * length,
+                "lengths": [0] * length + [number],
+            }
+            write = partial(store.write_shard, arrays=arrays)
+            entry = committed_file(out, f"{split}-00000.safetensors", write)
+            files.append({**entry, "split": split, **store.shard_entry(arrays)})
         build.finish({"splits": counts, "files": files})
     return out
 
