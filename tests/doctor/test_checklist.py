@@ -11,7 +11,7 @@ from electrify.cli import main
 from electrify.doctor import bench as benches
 from electrify.doctor import checklist
 from electrify.doctor.bench import Bench, CheckFailed, CheckSkipped, difference, run_child
-from electrify.doctor.checklist import CHECKLIST, Passed, run_check, run_checklist
+from electrify.doctor.checklist import CHECKLIST, Passed, losses_agree, run_check, run_checklist
 from electrify.doctor.command import Diagnosis
 from electrify.doctor.shards import write_random_shards
 from electrify.tokens.store import Shards
@@ -38,13 +38,12 @@ def write_run(folder: Path, *losses: float | None) -> Path:
 def test_the_difference_of_two_runs(tmp_path):
     one, other = write_run(tmp_path / "a", 8.0, 6.0), write_run(tmp_path / "b", 8.0, 6.6)
     assert difference(one, other) == (0.0, pytest.approx(0.6 / 6.6))
-    limited = lambda run, limit: checklist.losses_agree(  # noqa: E731
-        None, lambda _: run, lambda _: other, limit
-    )
+    bench = Bench(tmp_path, "cpu")
+    limited = lambda run, limit: losses_agree(lambda _: run, lambda _: other, limit, bench)  # noqa: E731
     assert limited(one, 0.1).numbers["limit"] == 0.1
     with pytest.raises(CheckFailed, match=r"9\.1e-02"):
         limited(one, 1e-3)
-    with pytest.raises(CheckFailed, match="nan"):
+    with pytest.raises(CheckFailed, match="inf"):
         limited(write_run(tmp_path / "c", 8.0, None), 0.1)
     with pytest.raises(CheckFailed, match="2 losses were logged, the other run has 4"):
         limited(write_run(tmp_path / "d", 8.0), 0.1)

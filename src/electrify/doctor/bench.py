@@ -64,7 +64,7 @@ class Sizes(NamedTuple):
     steps: int
 
 
-SIZES_BY_DEVICE = {"cuda": Sizes(30_522, 128, 128, 200), "cpu": Sizes(2_048, 64, 8, 12)}
+SIZES_BY_DEVICE = {"cuda": Sizes(30_522, 128, 128, 200), "cpu": Sizes(2_048, 64, 8, 8)}
 
 
 @dataclass
@@ -244,15 +244,21 @@ def difference(run: Path, reference: Path) -> Difference:
     ours, theirs = _losses(run), _losses(reference)
     if ours.keys() != theirs.keys():
         raise CheckFailed(f"{len(ours)} losses were logged, the other run has {len(theirs)}")
-    apart = {key: abs(loss - theirs[key]) / abs(theirs[key]) for key, loss in ours.items()}
-    return Difference(max(v for (_, step, _), v in apart.items() if step == 1), max(apart.values()))
+    apart = {key: _relative(loss, theirs[key]) for key, loss in ours.items()}
+    first = max(value for (_, step, _), value in apart.items() if step == 1)
+    return Difference(first, max(apart.values()))
 
 
-def _losses(run: Path) -> dict[tuple[str, int, str], float]:
+def _relative(loss: float | None, reference: float | None) -> float:
+    """Return the relative difference of two losses; infinite if one was not finite."""
+    if loss is None or reference is None:
+        return float("inf")
+    return abs(loss - reference) / abs(reference)
+
+
+def _losses(run: Path) -> dict[tuple[str, int, str], float | None]:
     return {
-        (record["split"], record["step"], name): float(
-            "nan" if record[name] is None else record[name]
-        )
+        (record["split"], record["step"], name): record[name]
         for record in read_metrics(run)
         for name in COMPARED
     }

@@ -112,7 +112,7 @@ def diagnose() -> Diagnosis:
 
 def report_text(report: Mapping[str, Any]) -> str:
     """Return a report as aligned lines, for people."""
-    found, lines = report["findings"], [f"electrify doctor, schema {report['schema']}"]
+    found, lines = report["findings"], ["electrify doctor"]
     width = max(len(finding["name"]) for finding in found)
     for section in dict.fromkeys(finding["section"] for finding in found):
         lines += ["", section[0].upper() + section[1:]]
