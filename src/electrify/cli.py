@@ -175,7 +175,7 @@ COMMANDS = {
     ),
     "doctor": Command(
         "report versions, CPU, memory, GPU, and what is missing (--gpu: try training on it)",
-        "electrify.doctor.command:doctor",
+        "electrify.diagnosis.command:doctor",
         "electrify doctor",
         json=True,
     ),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from electrify.doctor.finding import Finding
+from electrify.diagnosis.finding import Finding
 from electrify.planning.hardware import bytes_text, name_of
 
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
@@ -35,14 +35,15 @@ def find_gpus() -> Iterator[Finding]:
         memory = f"{bytes_text(free)} of {bytes_text(total)} free"
         yield Finding(f"GPU {index}", f"{name}, {memory}, capability {major}.{minor}; {planned}")
     runtime = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
-    cudnn = torch.backends.cudnn.version()
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
     yield Finding("driver", f"{driver or 'unknown'}; torch for {runtime}, cuDNN {cudnn}")
     if torch.cuda.is_bf16_supported(including_emulation=False):
         yield Finding("bfloat16", "supported")
     else:
         fix = "use --run.precision fp16, which `auto` never chooses"
         yield Finding("bfloat16", "not supported by this GPU", "warn", fix)
-    yield _flash(torch.cuda.get_device_capability(), torch.backends.cuda.flash_sdp_enabled())
+    enabled = torch.backends.cuda.flash_sdp_enabled()  # type: ignore[no-untyped-call]
+    yield _flash(torch.cuda.get_device_capability(), enabled)
     yield _nccl()
 
 
@@ -77,7 +78,8 @@ def _nccl() -> Finding:
     import torch
 
     if torch.distributed.is_available() and torch.distributed.is_nccl_available():
-        return Finding("NCCL", ".".join(map(str, torch.cuda.nccl.version())))
+        version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+        return Finding("NCCL", ".".join(map(str, version)))
     fix = f"several GPUs need it; {GET_STARTED}"
     return Finding("NCCL", "not part of this torch", "warn", fix)
 

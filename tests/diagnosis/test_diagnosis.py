@@ -16,10 +16,10 @@ import torch
 
 import electrify
 from electrify.cli import COMMANDS, main
-from electrify.doctor import devices, machine, software
-from electrify.doctor.command import SECTIONS, diagnose, report_text
-from electrify.doctor.finding import Finding, anonymous, findings
-from electrify.doctor.software import NEEDS
+from electrify.diagnosis import devices, machine, software
+from electrify.diagnosis.command import SECTIONS, diagnose, report_text
+from electrify.diagnosis.finding import Finding, anonymous, findings
+from electrify.diagnosis.software import NEEDS
 from electrify.training.tracking import TRACKERS
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
 
-from electrify.doctor.finding import Finding
+from electrify.diagnosis.finding import Finding
 from electrify.jobs import available_cores
 from electrify.planning.hardware import GIGA, bytes_text, memory_of
 
@@ -129,8 +129,7 @@ def find_disk() -> Finding:
 
 def find_hub() -> Finding:
     """Find whether the Hugging Face Hub answers, within seconds."""
-    from huggingface_hub import constants, get_token
-    from huggingface_hub.utils import get_session
+    from huggingface_hub import constants, get_session, get_token
 
     if constants.HF_HUB_OFFLINE:
         return Finding("Hub", "not tried: HF_HUB_OFFLINE is set")

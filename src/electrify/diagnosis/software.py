@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, NamedTuple
 
 from electrify import __version__
-from electrify.doctor.finding import Finding
+from electrify.diagnosis.finding import Finding
 
 
 class Need(NamedTuple):

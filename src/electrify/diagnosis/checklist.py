@@ -15,7 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electrify.doctor.bench import (
+from electrify.diagnosis.bench import (
     EXACT,
     UPDATES,
     Bench,
@@ -24,9 +24,9 @@ from electrify.doctor.bench import (
     Difference,
     difference,
 )
-from electrify.doctor.command import SCHEMA, line, report_text
-from electrify.doctor.devices import FLASH_CAPABILITY
-from electrify.doctor.finding import anonymous
+from electrify.diagnosis.command import SCHEMA, line, report_text
+from electrify.diagnosis.devices import FLASH_CAPABILITY
+from electrify.diagnosis.finding import anonymous
 from electrify.planning.hardware import bytes_text
 from electrify.progress import duration
 from electrify.storage.commit import committed, defined, read_json, write_json

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from electrify import __version__
 from electrify.config import AcceptsTextPaths
-from electrify.doctor.devices import find_gpus, find_precision
-from electrify.doctor.finding import MachineCheck, findings
-from electrify.doctor.machine import find_contention, find_cpu, find_disk, find_hub, find_memory
-from electrify.doctor.software import (
+from electrify.diagnosis.devices import find_gpus, find_precision
+from electrify.diagnosis.finding import MachineCheck, findings
+from electrify.diagnosis.machine import find_contention, find_cpu, find_disk, find_hub, find_memory
+from electrify.diagnosis.software import (
     find_imports,
     find_optional,
     find_python,
@@ -70,7 +70,7 @@ def doctor(settings: Doctor) -> Diagnosis:
     print(report_text(report), flush=True)
     if not settings.gpu:
         return report
-    from electrify.doctor.checklist import run_checklist
+    from electrify.diagnosis.checklist import run_checklist
 
     result = Diagnosis(run_checklist(settings.device, settings.out, report))
     result.exit_code = 0 if result["passed"] else EXIT_USER

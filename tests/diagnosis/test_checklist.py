@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from electrify.cli import main
-from electrify.doctor import bench as benches
-from electrify.doctor import checklist
-from electrify.doctor.bench import Bench, CheckFailed, CheckSkipped, difference, run_child
-from electrify.doctor.checklist import CHECKLIST, Passed, losses_agree, run_check, run_checklist
-from electrify.doctor.command import Diagnosis
-from electrify.doctor.shards import write_random_shards
+from electrify.diagnosis import bench as benches
+from electrify.diagnosis import checklist
+from electrify.diagnosis.bench import Bench, CheckFailed, CheckSkipped, difference, run_child
+from electrify.diagnosis.checklist import CHECKLIST, Passed, losses_agree, run_check, run_checklist
+from electrify.diagnosis.command import Diagnosis
+from electrify.diagnosis.shards import write_random_shards
 from electrify.tokens.store import Shards
 
 REPORT = Diagnosis(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.config import to_toml
-from electrify.doctor.shards import write_random_shards
+from electrify.diagnosis.shards import write_random_shards
 from electrify.planning.hardware import name_of
 from electrify.recipes import schema
 from electrify.training.folder import RunFolder
@@ -93,7 +93,7 @@ class Bench:
     def real(self) -> Path:
         """Write the recipe whose speed and memory are measured: ELECTRA-small for some steps."""
         precision = "auto" if self.device == "cuda" else "float32"
-        changes = {"batch_size": self.sizes.batch_size, "steps": self.sizes.steps}
+        changes: dict[str, Any] = {"batch_size": self.sizes.batch_size, "steps": self.sizes.steps}
         changes |= {"log_every": self.sizes.steps // 4, "eval_every": 0, "precision": precision}
         return self._recipe("real", {f"run.{name}": value for name, value in changes.items()})
 
@@ -182,7 +182,7 @@ class Bench:
             program = ["-m", "torch.distributed.run", "--standalone"]
             program += ["--nproc-per-node", str(processes), "-m", "electrify"]
         elif probe:
-            program = ["-m", "electrify.doctor.child", probe, str(self.probed(probe))]
+            program = ["-m", "electrify.diagnosis.child", probe, str(self.probed(probe))]
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
         return run_child(
             [sys.executable, *program, *map(str, arguments)],

@@ -1,7 +1,7 @@
-"""Run a command in this process and write what it used: `python -m electrify.doctor.child`.
+"""Run a command in this process and write what it used: `python -m electrify.diagnosis.child`.
 
-python -m electrify.doctor.child memory RESULT.json pretrain …
-python -m electrify.doctor.child kernels RESULT.json pretrain …
+python -m electrify.diagnosis.child memory RESULT.json pretrain …
+python -m electrify.diagnosis.child kernels RESULT.json pretrain …
 """
 
 import json
@@ -18,11 +18,11 @@ from electrify.training import pretrain  # noqa: F401  so that importing it is n
 from electrify.training.screen import peak_memory
 
 
-class AttentionKernels(TorchDispatchMode):
+class AttentionKernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the attention kernels that torch chooses in the forward pass."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(
@@ -38,7 +38,7 @@ def run_measured(arguments: list[str]) -> tuple[int, dict[str, Any]]:
     """Run a command; returns its exit code and the bytes it used: on the GPU, or grown by."""
     before = peak_memory(torch.device("cpu"))
     code = main(arguments)
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return code, {"bytes": peak_memory(torch.device("cpu")) - before}
     free, total = torch.cuda.mem_get_info()
     return code, {
