@@ -140,7 +140,7 @@ def test_only_fused_kernels_pass(monkeypatch, tmp_path, kernels, passes):
     monkeypatch.setattr(Bench, "pretrain", lambda *a, **k: None)
     bench = Bench(tmp_path, "cuda")
     bench.probed("kernels").write_text(json.dumps(kernels))
-    result = run_check("attention", checklist.attention, bench)
+    result = run_check("attention", checklist.attention_kernels, bench)
     assert result["status"] == ("pass" if passes else "fail")
 
 

@@ -22,7 +22,7 @@ UPDATES = 12
 CHILD_SECONDS = 300.0
 LOG_LINES = 15
 COMPARED = ("generator_loss", "discriminator_loss")
-EXACT = {"NVIDIA_TF32_OVERRIDE": "0"}
+NO_TF32 = {"NVIDIA_TF32_OVERRIDE": "0"}
 """For CUDA's libraries: float32 matmuls in float32, although electrify allows TF32."""
 
 # ELECTRA as small as is useful, and without dropout, whose masks differ from device to device.
@@ -54,7 +54,7 @@ class CheckSkipped(Exception):
     """A check that this machine cannot run; its text says why."""
 
 
-class Sizes(NamedTuple):
+class BenchSizes(NamedTuple):
     """How much is trained on a device."""
 
     vocab_size: int
@@ -64,7 +64,7 @@ class Sizes(NamedTuple):
     steps: int
 
 
-SIZES_BY_DEVICE = {"cuda": Sizes(30_522, 128, 128, 200), "cpu": Sizes(2_048, 64, 8, 8)}
+SIZES_BY_DEVICE = {"cuda": BenchSizes(30_522, 128, 128, 200), "cpu": BenchSizes(2_048, 64, 8, 8)}
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Bench:
     device: str
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> BenchSizes:
         """Return how much is trained."""
         return SIZES_BY_DEVICE[self.device]
 
@@ -112,7 +112,7 @@ class Bench:
     @cached_property
     def exact(self) -> Path:
         """Train on the device in float32, without TF32."""
-        return self.pretrain("float32", environment=EXACT)
+        return self.pretrain("float32", environment=NO_TF32)
 
     @cached_property
     def measured(self) -> Path:
@@ -231,7 +231,7 @@ def _tail(errors: str) -> str:
     return "\n".join(errors.splitlines()[-LOG_LINES:])
 
 
-class Difference(NamedTuple):
+class LossDifference(NamedTuple):
     """How far the losses of two runs are apart, relative to the losses."""
 
     first: float
@@ -239,14 +239,14 @@ class Difference(NamedTuple):
     largest: float
 
 
-def difference(run: Path, reference: Path) -> Difference:
+def difference(run: Path, reference: Path) -> LossDifference:
     """Compare the losses of two runs, which must have logged the same steps."""
     ours, theirs = _losses(run), _losses(reference)
     if ours.keys() != theirs.keys():
         raise CheckFailed(f"{len(ours)} losses were logged, the other run has {len(theirs)}")
     apart = {key: _relative(loss, theirs[key]) for key, loss in ours.items()}
     first = max(value for (_, step, _), value in apart.items() if step == 1)
-    return Difference(first, max(apart.values()))
+    return LossDifference(first, max(apart.values()))
 
 
 def _relative(loss: float | None, reference: float | None) -> float:

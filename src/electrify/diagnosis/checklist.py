@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.diagnosis.bench import (
-    EXACT,
+    NO_TF32,
     UPDATES,
     Bench,
     CheckFailed,
     CheckSkipped,
-    Difference,
+    LossDifference,
     difference,
 )
 from electrify.diagnosis.command import SCHEMA, line, report_text
@@ -59,7 +59,7 @@ def losses_agree(run: TrainedRun, reference: TrainedRun, limit: float, bench: Be
     return _within(difference(run(bench), reference(bench)), limit)
 
 
-def _within(found: Difference, limit: float) -> Passed:
+def _within(found: LossDifference, limit: float) -> Passed:
     text = (
         f"losses differ by {found.largest:.1e} in {UPDATES} updates, {found.first:.1e} in the "
         f"first (limit {limit:.0e})"
@@ -85,17 +85,17 @@ def _fp16(bench: Bench) -> Path:
 
 def _two_processes(bench: Bench) -> Path:
     _check_two_devices(bench)
-    return bench.pretrain("two", processes=2, environment=EXACT)
+    return bench.pretrain("two", processes=2, environment=NO_TF32)
 
 
 def _sharded(bench: Bench) -> Path:
     _check_two_devices(bench)
-    return bench.pretrain("sharded", "--shard", processes=2, environment=EXACT)
+    return bench.pretrain("sharded", "--shard", processes=2, environment=NO_TF32)
 
 
 def _compiled(bench: Bench) -> Path:
     _only_on_cuda(bench, "compiling for a CPU takes minutes, and the tests do it")
-    return bench.pretrain("compiled", "--compile", environment=EXACT)
+    return bench.pretrain("compiled", "--compile", environment=NO_TF32)
 
 
 def _only_on_cuda(bench: Bench, why: str) -> None:
@@ -118,7 +118,7 @@ def resumes(bench: Bench) -> Passed:
     newest, before, *_ = RunFolder(resumed).saved()
     shutil.rmtree(newest.folder)
     kept = before.step
-    bench.pretrain("resumed", environment=EXACT)
+    bench.pretrain("resumed", environment=NO_TF32)
     if f"resuming from step {kept}" not in bench.output("resumed"):
         raise CheckFailed("the run was not resumed but started again")
     same = (resumed / METRICS_FILE).read_bytes() == (bench.exact / METRICS_FILE).read_bytes()
@@ -168,7 +168,7 @@ def _against_plan(
     return Passed(text, {"measured": found, "planned": expected, "ratio": ratio, "limit": limit})
 
 
-def attention(bench: Bench) -> Passed:
+def attention_kernels(bench: Bench) -> Passed:
     """Check that batches without padding use a fused attention kernel."""
     precision = "float32"
     if bench.device == "cuda":
@@ -218,7 +218,7 @@ CHECKLIST: Mapping[str, Callable[[Bench], Passed]] = {
     "compiled": partial(losses_agree, _compiled, EXACTLY, FLOAT32_LIMIT),
     "speed": speed,
     "memory": memory_use,
-    "attention": attention,
+    "attention": attention_kernels,
     "export": exports,
     "fine-tuning": finetunes,
 }

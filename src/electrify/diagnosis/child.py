@@ -55,11 +55,11 @@ def run_counted(arguments: list[str]) -> tuple[int, dict[str, Any]]:
     return code, dict(kernels.counts)
 
 
-PROBES = {"memory": run_measured, "kernels": run_counted}
+CHILD_PROBES = {"memory": run_measured, "kernels": run_counted}
 
 
 if __name__ == "__main__":
     probe, result, *command = sys.argv[1:]
-    exit_code, found = PROBES[probe](command)
+    exit_code, found = CHILD_PROBES[probe](command)
     Path(result).write_text(json.dumps(found))
     sys.exit(exit_code)
