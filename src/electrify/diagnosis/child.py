@@ -5,6 +5,7 @@ python -m electrify.diagnosis.child kernels RESULT.json pretrain …
 """
 
 import json
+import runpy
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from electrify.cli import main
 from electrify.training import pretrain  # noqa: F401  so that importing it is not measured
 from electrify.training.screen import peak_memory
 
@@ -34,10 +34,20 @@ class AttentionKernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return function(*args, **(kwargs or {}))
 
 
+def run_command(arguments: list[str]) -> int:
+    """Do what `python -m electrify` does, and return the exit code."""
+    sys.argv = ["electrify", *arguments]
+    try:
+        runpy.run_module("electrify", run_name="__main__")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else bool(end.code)
+    return 0
+
+
 def run_measured(arguments: list[str]) -> tuple[int, dict[str, Any]]:
     """Run a command; returns its exit code and the bytes it used: on the GPU, or grown by."""
     before = peak_memory(torch.device("cpu"))
-    code = main(arguments)
+    code = run_command(arguments)
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return code, {"bytes": peak_memory(torch.device("cpu")) - before}
     free, total = torch.cuda.mem_get_info()
@@ -51,7 +61,7 @@ def run_measured(arguments: list[str]) -> tuple[int, dict[str, Any]]:
 def run_counted(arguments: list[str]) -> tuple[int, dict[str, Any]]:
     """Run a command; returns its exit code and how often each attention kernel was chosen."""
     with AttentionKernels() as kernels:
-        code = main(arguments)
+        code = run_command(arguments)
     return code, dict(kernels.counts)
 
 

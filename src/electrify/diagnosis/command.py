@@ -63,32 +63,26 @@ class Diagnosis(dict[str, Any]):
 
 
 def doctor(settings: Doctor) -> Diagnosis:
-    """Print the report, or with --gpu the checklist, and return it."""
-    if settings.gpu:
-        _check(settings)
+    """Print the report, and with --gpu run the checklist; returns what was found."""
+    if settings.gpu and settings.out.is_file():
+        raise UserError(f"{settings.out} is a file", got=f"{settings.out}", fix="use a folder")
     report = diagnose()
     print(report_text(report), flush=True)
-    if not settings.gpu:
+    if not settings.gpu or not report["usable"]:
         return report
+    import torch
+
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "no CUDA device is available",
+            got="electrify doctor --gpu",
+            fix="the report says why; --device cpu tries the checklist without a GPU",
+        )
     from electrify.diagnosis.checklist import run_checklist
 
     result = Diagnosis(run_checklist(settings.device, settings.out, report))
     result.exit_code = 0 if result["passed"] else EXIT_USER
     return result
-
-
-def _check(settings: Doctor) -> None:
-    if settings.out.is_file():
-        raise UserError(f"{settings.out} is a file", got=f"{settings.out}", fix="use a folder")
-    if settings.device == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise UserError(
-                "no CUDA device is available",
-                got="electrify doctor --gpu",
-                fix="electrify doctor tells why; --device cpu tries the checklist without a GPU",
-            )
 
 
 def diagnose() -> Diagnosis:
