@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from electrify.api import (
         corpus,
+        doctor,
         export,
         finetune,
         glue,
@@ -35,6 +36,7 @@ __all__ = [
     "ReplacedTokenDetection",
     "WithDictOutput",
     "corpus",
+    "doctor",
     "export",
     "finetune",
     "glue",

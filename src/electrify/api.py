@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
 from electrify.config import checked, named
+from electrify.diagnosis.command import Doctor
 from electrify.errors import UserError
 from electrify.finetuning.options import Finetune, Glue, Predict, Squad
 from electrify.pipeline.command import TrainFromText, TrainResult
@@ -61,6 +62,7 @@ squad = command(Squad, "electrify.finetuning.squad.command:squad", dict[str, Any
 finetune = command(Finetune, "electrify.finetuning.own.command:finetune", dict[str, Any])
 predict = command(Predict, "electrify.finetuning.own.predict:predict", str)
 report = command(Report, "electrify.reports.report:report", Path)
+doctor = command(Doctor, "electrify.diagnosis.command:doctor", dict[str, Any])
 train = command(TrainFromText, "electrify.pipeline.command:train_from_text", TrainResult)
 
 

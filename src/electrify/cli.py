@@ -173,6 +173,12 @@ COMMANDS = {
         "electrify report run glue --out report.html",
         settings="electrify.reports.options:Report",
     ),
+    "doctor": Command(
+        "report versions, CPU, memory, GPU, and what is missing (--gpu: try training on it)",
+        "electrify.diagnosis.command:doctor",
+        "electrify doctor",
+        json=True,
+    ),
     "completion": Command(
         "print a script that completes commands and options in bash, zsh or fish",
         "electrify.completion:completion",
@@ -185,7 +191,7 @@ HEADINGS = {
     "recipes": "Pre-train",
     "glue": "Fine-tune and evaluate",
     "show": "Look at results",
-    "completion": "Set up your shell",
+    "doctor": "Set up your machine",
 }
 """The headings of `electrify --help`, by the command that each stands above."""
 
@@ -244,7 +250,8 @@ def _run(arguments: list[str]) -> int:
         result = function(settings)
     if as_json:
         print(json.dumps(defined(result), ensure_ascii=False, indent=1))
-    return result if isinstance(result, int) else 0  # some commands return their exit code
+    # Some commands return their exit code, alone or with their result.
+    return result if isinstance(result, int) else getattr(result, "exit_code", 0)
 
 
 def _settings(program: str, command: Command, arguments: list[str]) -> Any:

@@ -123,9 +123,9 @@ def bytes_text(count: float) -> str:
 
 def memory_of(device: str) -> float:
     """Return the bytes of memory of the GPU ("cuda"), or else those this process may use."""
-    import torch
-
     if device == "cuda":
+        import torch
+
         return float(torch.cuda.get_device_properties(device).total_memory)
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return float(min([physical, *_cgroup_limits()]))
