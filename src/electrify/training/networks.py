@@ -30,6 +30,8 @@ def checkpoint_activations(objective: Objective) -> None:
                 got=f"{role} {type(network).__name__}",
                 fix="remove it; a smaller --micro-batch also saves memory",
             )
+        if getattr(network.config, "use_cache", False):
+            network.config.use_cache = False  # else a warning in every step, which breaks graphs
         network.gradient_checkpointing_enable()
 
 
