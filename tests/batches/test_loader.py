@@ -279,8 +279,14 @@ def test_the_rows_of_ranks_are_those_of_the_whole_batch(shards):
 
 def test_a_fixed_length_adds_padding_and_changes_nothing_else(shards):
     lengths = set()
+    tokenizer = load_tokenizer(shards / "tokenizer")
+    source = GeneratedExamples(tokenizer, 40)
+    shortest, fixed = (
+        Batches(source, tokenizer, MASKING, 2, seed=0, fixed_length=fixed)
+        for fixed in (False, True)
+    )
     for step in range(20):
-        batch, padded = (opened(shards, size=2, fixed_length=fixed)[step] for fixed in (0, 1))
+        batch, padded = shortest[step], fixed[step]
         length = batch.ids_BL.shape[1]
         lengths.add(length)
         assert padded.ids_BL.shape == (2, LENGTH)

@@ -49,7 +49,7 @@ def graphs(monkeypatch) -> list:
     return inputs
 
 
-def small_recipe(architecture: str, kind: str = "rtd", steps: int = 8) -> Recipe:
+def small_recipe(architecture: str, kind: str = "rtd", steps: int = 6) -> Recipe:
     rtd = kind == "rtd"
     return Recipe(
         Discriminator(architecture, tiny_fields(architecture)),
@@ -82,7 +82,7 @@ def losses(recipe: Recipe, shards, out, **options) -> list[float]:
     ("architecture", "kind", "options"),
     [
         ("electra", "rtd", {"checkpoint_activations": True, "micro_batch": 2}),
-        ("modernbert", "mlm", {}),
+        pytest.param("modernbert", "mlm", {}, marks=pytest.mark.slow),
         pytest.param("bert", "rtd", {"checkpoint_activations": True}, marks=pytest.mark.slow),
     ],
 )
@@ -131,7 +131,7 @@ def test_nothing_is_compiled_while_a_budget_is_measured(graphs, shards, tmp_path
         return measure(*arguments)
 
     monkeypatch.setattr(budget, "_seconds_per_step", counting)
-    budget.fit_to_budget(recipe, stepper, validation, 20.0, Stop(None), print)
+    budget.fit_to_budget(recipe, stepper, validation, 10.0, Stop(None), print)
     assert compiled == [len(graphs)] == [GRAPHS_PER_NETWORK]
 
 
