@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-ROWS = "head_rows_M"
+HEAD_ROWS = "head_rows_M"
 """The attribute of an encoder that holds the rows to select; None selects all."""
 
 
@@ -26,17 +26,17 @@ def gather_head_rows(model: nn.Module, rows_M: Tensor) -> Iterator[None]:
     hook anew in every step.
     """
     encoder: nn.Module = model.base_model  # type: ignore[assignment]
-    if not hasattr(encoder, ROWS):
+    if not hasattr(encoder, HEAD_ROWS):
         encoder.register_forward_hook(_select_rows)
-    setattr(encoder, ROWS, rows_M)
+    setattr(encoder, HEAD_ROWS, rows_M)
     try:
         yield
     finally:
-        setattr(encoder, ROWS, None)
+        setattr(encoder, HEAD_ROWS, None)
 
 
 def _select_rows(encoder: nn.Module, arguments: Any, output: Any) -> Any:
-    rows_M = getattr(encoder, ROWS)
+    rows_M = getattr(encoder, HEAD_ROWS)
     if rows_M is None:
         return output
     hidden_BLH = output[0]
