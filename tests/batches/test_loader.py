@@ -277,6 +277,25 @@ def test_the_rows_of_ranks_are_those_of_the_whole_batch(shards):
                 np.testing.assert_array_equal(ours, theirs[:, : ours.shape[1]])
 
 
+def test_a_fixed_length_adds_padding_and_changes_nothing_else(shards):
+    lengths = set()
+    tokenizer = load_tokenizer(shards / "tokenizer")
+    source = GeneratedExamples(tokenizer, 40)
+    shortest, fixed = (
+        Batches(source, tokenizer, MASKING, 2, seed=0, fixed_length=fixed)
+        for fixed in (False, True)
+    )
+    for step in range(20):
+        batch, padded = shortest[step], fixed[step]
+        length = batch.ids_BL.shape[1]
+        lengths.add(length)
+        assert padded.ids_BL.shape == (2, LENGTH)
+        assert not padded.attention_BL[:, length:].any()
+        for ours, theirs in zip(batch, padded, strict=True):
+            np.testing.assert_array_equal(ours, theirs[:, : ours.shape[1]])
+    assert len(lengths) > 1
+
+
 def test_a_rank_verifies_the_shards_of_all_rows(shards):
     """So that all ranks stop at the same batch if a shard is damaged."""
     opened = []

@@ -46,6 +46,8 @@ def test_an_unpadded_batch_gives_the_same_without_a_mask(architecture):
     inputs.ids_BL[0, 6] = 0
     moved = batch_to_device(inputs, torch.device("cpu"))
     assert is_unpadded(moved.attention_BL)
+    kept = batch_to_device(inputs, torch.device("cpu"), keep_mask=True)
+    assert not is_unpadded(kept.attention_BL)
     assert not is_unpadded(inputs.attention_BL)
     with torch.no_grad():
         with_mask, without = (call(network, inputs.ids_BL, b).logits for b in (inputs, moved))

@@ -156,6 +156,14 @@ def test_damage_is_found_when_the_first_example_of_a_shard_is_read(shards, tmp_p
             examples[len(examples) - 1]
 
 
+def test_shards_are_full_if_no_example_is_shorter_than_the_maximum(shards):
+    examples = Shards(shards, "train")
+    assert not examples.full
+    for entry in examples._entries:
+        entry["tokens"] = entry["examples"] * examples.length
+    assert examples.full
+
+
 def test_a_pickled_copy_opens_the_files_itself(shards):
     examples = Shards(shards, "train")
     assert examples[3].ids.tolist() == pickle.loads(pickle.dumps(examples))[3].ids.tolist()

@@ -44,6 +44,7 @@ class Batches:
         seed: int,
         shuffled: bool = True,
         rows: range | None = None,
+        fixed_length: bool = False,
     ) -> None:
         if not len(examples):
             raise UserError(
@@ -53,6 +54,8 @@ class Batches:
             )
         self.examples, self.special, self.masking = examples, tokenizer.special, masking
         self.batch_size, self.seed, self.shuffled = batch_size, seed, shuffled
+        self.fixed_length = fixed_length
+        """Whether batches are padded to the length of a full example, so that all are equal."""
         self.rows = range(batch_size) if rows is None else rows
         """The rows of the global batch that are made."""
         self._begins_word = begins_word(tokenizer) if masking.whole_words else None
@@ -79,8 +82,9 @@ class Batches:
         """Return the padded ids, lengths and token types of the examples with these numbers."""
         read = [self.examples[int(index)] for index in self._chosen(numbers_B)]
         lengths_B = np.array([len(example.ids) for example in read], dtype=np.int64)
-        length = -(-int(lengths_B.max()) // PAD_TO_MULTIPLE) * PAD_TO_MULTIPLE
-        length = min(length, max(self.examples.length, int(lengths_B.max())))
+        length = most = max(self.examples.length, int(lengths_B.max()))
+        if not self.fixed_length:
+            length = min(-(-int(lengths_B.max()) // PAD_TO_MULTIPLE) * PAD_TO_MULTIPLE, most)
         ids_BL = np.full((len(read), length), self.special.pad, dtype=np.int64)
         types_BL = np.zeros_like(ids_BL)
         for row, example in enumerate(read):

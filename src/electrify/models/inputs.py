@@ -35,15 +35,16 @@ def call(model: nn.Module, ids_BL: Tensor, inputs: ModelInputs) -> Any:
     return model(**arguments)
 
 
-def batch_to_device(batch: Any, device: torch.device) -> Any:
+def batch_to_device(batch: Any, device: torch.device, keep_mask: bool = False) -> Any:
     """Move a named tuple of tensors to a device, without waiting for it.
 
     Without padding, the mask of real tokens becomes a single 1 that is expanded: `is_unpadded` can
-    tell without reading it, for which the host would have to wait for a GPU.
+    tell without reading it, for which the host would have to wait for a GPU. With `keep_mask` all
+    batches have a mask: compiled networks would have to be compiled with and without one.
     """
     tensors = {name: copied_to(device, tensor) for name, tensor in batch._asdict().items()}
     mask_BL = batch.attention_BL
-    if bool(mask_BL.all()):
+    if not keep_mask and bool(mask_BL.all()):
         one = torch.ones((), dtype=mask_BL.dtype, device=device)
         tensors["attention_BL"] = one.expand(mask_BL.shape)
     return batch._replace(**tensors)

@@ -210,6 +210,11 @@ class Shards:
         before = int(self._ends[number - 1]) if number else 0
         return shard[index - before]
 
+    @property
+    def full(self) -> bool:
+        """Whether every example has the maximum number of tokens, so that none is padded."""
+        return sum(int(entry["tokens"]) for entry in self._entries) == len(self) * self.length
+
     def open_for(self, indices: NDArray[np.int64]) -> None:
         """Open and verify the shards that contain these examples."""
         for number in np.unique(np.searchsorted(self._ends, indices, side="right")):

@@ -23,7 +23,7 @@ from electrify.training.precision import Choice
 from electrify.training.signals import Stop
 from electrify.training.training import Stepper, Validation, cut_rows
 
-WARMUP_STEPS = 2  # the first steps are slower: memory is allocated, kernels are chosen
+WARMUP_STEPS = 2  # they are slower: networks are compiled, memory is allocated
 MEASURING_SHARE = 0.05  # of the budget, but at most
 MAX_MEASURING_SECONDS = 30.0  # long enough that a CPU's short-term boost does not decide
 SET_BY_BUDGET = ("steps", "log_every", "eval_every", "save_every")
@@ -50,7 +50,7 @@ def fit_to_budget(
     measured = _measure(recipe, stepper, validation, seconds, stop)
     if measured is None:
         return None
-    remaining, one_step, one_evaluation, cpu_share = measured
+    remaining, one_step, one_evaluation, cpu_share, _ = measured
     most = int(remaining * MAX_EVALUATION_SHARE / (one_evaluation or 1))
     evaluations = max(1, min(EVALUATIONS, most))
     steps = int((remaining - evaluations * one_evaluation) / one_step)
@@ -85,7 +85,7 @@ def steps_that_fit(
     measured = _measure(recipe, stepper, validation, seconds, stop)
     if measured is None:
         return None
-    remaining, one_step, one_evaluation, _ = measured
+    remaining, one_step, one_evaluation, *_ = measured
     evaluation_per_step = one_evaluation / (recipe.run.eval_every or 1)
     # There is one evaluation at the end in any case.
     steps = int((remaining - one_evaluation) / (one_step + evaluation_per_step))
@@ -102,12 +102,15 @@ class StepTimes(NamedTuple):
     one_evaluation: float
     cpu_share: float
     """Fraction of the CPU time that its threads could use."""
+    warm_up: float
+    """Until the first measured step; includes compiling."""
 
 
 def _too_short(option: str, seconds: float, measured: StepTimes, fix: str) -> UserError:
     return UserError(
         f"{option} is too short for a single step",
-        got=f"{max(0, measured.remaining):.0f} of {seconds:.0f} s remained after measuring "
+        got=f"{max(0, measured.remaining):.0f} of {seconds:.0f} s remained after "
+        f"{measured.warm_up:.0f} s of warm-up and measuring "
         f"{measured.one_step:.1f} s per step and {measured.one_evaluation:.1f} s per evaluation",
         fix=fix,
     )
@@ -117,22 +120,22 @@ def _measure(
     recipe: Recipe, stepper: Stepper, validation: Validation | None, seconds: float, stop: Stop
 ) -> StepTimes | None:
     """Measure a step and an evaluation on the main rank; None if the run is asked to stop."""
-    engine = stepper.engine
+    engine, evaluated = stepper.engine, validation if recipe.run.eval_every else None
     begin, scale = time.monotonic(), engine.scale_state()
-    cpu_begin = time.process_time()
+    _warm_up(stepper, evaluated, stop)
+    warm, cpu_begin = time.monotonic(), time.process_time()
     one_step = _seconds_per_step(stepper, _seconds_to_measure(seconds), stop) * OVERHEAD
-    threads = max(time.monotonic() - begin, 1e-9) * torch.get_num_threads()
+    threads = max(time.monotonic() - warm, 1e-9) * torch.get_num_threads()
     on_cpu = engine.device.type == "cpu"
     cpu_share = (time.process_time() - cpu_begin) / threads if on_cpu else 1.0
-    one_evaluation = (
-        _seconds_per_evaluation(stepper, validation, stop) if recipe.run.eval_every else 0.0
-    )
+    one_evaluation = _seconds_per_evaluation(stepper, evaluated, stop)
     stepper.optimizer.state.clear()
     engine.load_scale(scale)
     if engine.any_reason(stop.why()):  # possibly in the middle of measuring
         return None
     remaining = seconds - (time.monotonic() - begin)
-    return StepTimes(*engine.broadcast((remaining, one_step, one_evaluation, cpu_share)))
+    times = remaining, one_step, one_evaluation, cpu_share, warm - begin
+    return StepTimes(*engine.broadcast(times))
 
 
 def as_before(recipe: Recipe, before: Recipe) -> Recipe:
@@ -168,29 +171,42 @@ def _seconds_to_measure(seconds: float) -> float:
     return min(seconds * MEASURING_SHARE, MAX_MEASURING_SECONDS)
 
 
+def _warm_up(stepper: Stepper, validation: Validation | None, stop: Stop) -> None:
+    """Do once what is to be measured, so that nothing is compiled while it is."""
+    for number in range(WARMUP_STEPS):
+        _seconds_of_update(stepper, number)
+        if stepper.engine.any_reason(stop.why()):
+            return
+    _seconds_per_evaluation(stepper, validation, stop)
+
+
 def _seconds_per_step(stepper: Stepper, seconds: float, stop: Stop) -> float:
-    """Return the mean time of the updates that fit into `seconds`, warm-up steps excluded."""
+    """Return the mean time of the updates that fit into `seconds`."""
     spent, engine = 0.0, stepper.engine
-    for number in count():
-        batch = stepper.task.batches[number]  # not timed: training prepares batches in advance
-        begin = time.monotonic()
-        gradient = stepper.accumulate(number, batch)
-        # Even at a learning rate of 0 a NaN gradient would turn weights into NaN.
-        finite = math.isfinite(gradient.loss) and math.isfinite(gradient.norm)
-        stepper.apply(lr=0.0, move=finite)
-        spent = time.monotonic() - begin + (spent if number > WARMUP_STEPS else 0.0)
-        enough = number >= WARMUP_STEPS and engine.broadcast(spent >= seconds)
-        if enough or engine.any_reason(stop.why()):
+    for number in count(WARMUP_STEPS):
+        if engine.any_reason(stop.why()):
             break
-    return spent / max(1, number - WARMUP_STEPS + 1)
+        spent += _seconds_of_update(stepper, number)
+        if engine.broadcast(spent >= seconds):
+            break
+    return spent / (number - WARMUP_STEPS + 1)
+
+
+def _seconds_of_update(stepper: Stepper, number: int) -> float:
+    batch = stepper.task.batches[number]  # not timed: training prepares batches in advance
+    begin = time.monotonic()
+    gradient = stepper.accumulate(number, batch)
+    # Even at a learning rate of 0 a NaN gradient would turn weights into NaN.
+    finite = math.isfinite(gradient.loss) and math.isfinite(gradient.norm)
+    stepper.apply(lr=0.0, move=finite)
+    return time.monotonic() - begin
 
 
 def _seconds_per_evaluation(stepper: Stepper, validation: Validation | None, stop: Stop) -> float:
     """Return the time of an evaluation, extrapolated from one micro-batch."""
     if validation is None:
         return 0.0
-    for _ in range(2):  # the first one may compile, and allocates memory
-        begin = time.monotonic()
-        validate(stepper, validation, lambda: stepper.engine.any_reason(stop.why()), most=1)
+    begin = time.monotonic()
+    validate(stepper, validation, lambda: stepper.engine.any_reason(stop.why()), most=1)
     cuts = cut_rows(stepper.engine.share(validation.task.batch_size), stepper.micro_batch)
     return (time.monotonic() - begin) * len(cuts) * validation.batches

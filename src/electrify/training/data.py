@@ -58,14 +58,23 @@ def open_data(
 
 
 def training_task(
-    recipe: Recipe, shards: Shards, tokenizer: LoadedTokenizer, engine: Engine
+    recipe: Recipe,
+    shards: Shards,
+    tokenizer: LoadedTokenizer,
+    engine: Engine,
+    fixed_shapes: bool = False,
 ) -> Task:
-    """Return this rank's rows of the training batches as a task."""
+    """Return this rank's rows of the training batches as a task.
+
+    With `fixed_shapes`, which compiled networks need, all batches have the same length, and either
+    all of them have an attention mask or none.
+    """
     size, seed = recipe.run.batch_size, recipe.run.seed
-    rows = engine.rows(size)
-    batches = Batches(shards, tokenizer, masking_of(recipe), size, seed, rows=rows)
+    rows, masking = engine.rows(size), masking_of(recipe)
+    batches = Batches(shards, tokenizer, masking, size, seed, rows=rows, fixed_length=fixed_shapes)
     metrics = objective_class(recipe.objective.kind).metrics
-    return Task(batches, size, to_device(engine.device), metrics)
+    tensors = to_device(engine.device, keep_mask=fixed_shapes and not shards.full)
+    return Task(batches, size, tensors, metrics)
 
 
 def validation_task(
@@ -75,6 +84,7 @@ def validation_task(
     engine: Engine,
     same_rows: bool = False,
     verified: Verified | None = None,
+    fixed_shapes: bool = False,
 ) -> Validation | None:
     """Return this rank's rows of the validation batches; None if there are too few for all ranks.
 
@@ -87,7 +97,16 @@ def validation_task(
     if same_rows:
         size = size // engine.world * engine.world
     masking, rows = masking_of(recipe), engine.share(size)
-    batches = Batches(shards, tokenizer, masking, size, VALIDATION_SEED, shuffled=False, rows=rows)
+    batches = Batches(
+        shards,
+        tokenizer,
+        masking,
+        size,
+        VALIDATION_SEED,
+        shuffled=False,
+        rows=rows,
+        fixed_length=fixed_shapes,
+    )
     count = max(1, min(recipe.run.eval_batches, len(shards) // size))
     shards.verify(count * size)  # so that damage is reported now, not at the first evaluation
     metrics = objective_class(recipe.objective.kind).validation_metrics
@@ -98,7 +117,8 @@ def validation_task(
         whole = Batches(shards, tokenizer, masking, size, VALIDATION_SEED, shuffled=False)
         return {"unigram_loss": unigram_loss((whole[n] for n in range(count)), counts_V)}
 
-    task = Task(batches, size, to_device(engine.device), metrics)
+    tensors = to_device(engine.device, keep_mask=fixed_shapes and not shards.full)
+    task = Task(batches, size, tensors, metrics)
     return Validation(task, count, baselines)
 
 
@@ -133,6 +153,8 @@ def masking_of(recipe: Recipe) -> Masking:
     )
 
 
-def to_device(device: torch.device) -> Callable[[ArrayBatch], Batch[Tensor]]:
+def to_device(
+    device: torch.device, keep_mask: bool = False
+) -> Callable[[ArrayBatch], Batch[Tensor]]:
     """Return a function that turns arrays into tensors on a device."""
-    return lambda batch: batch_to_device(batch.map(torch.from_numpy), device)
+    return lambda batch: batch_to_device(batch.map(torch.from_numpy), device, keep_mask)

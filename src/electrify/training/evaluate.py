@@ -45,6 +45,20 @@ def validate(
     )
 
 
+def warm_up(stepper: Stepper, validation: Validation | None) -> None:
+    """Compute a gradient and evaluate a micro-batch, for which the networks are compiled.
+
+    No weight and no optimizer state changes. Without it, the first step and the first evaluation
+    would look minutes long to everything that measures time.
+    """
+    scale = stepper.engine.scale_state()
+    stepper.accumulate(0, stepper.task.batches[0])
+    stepper.apply(lr=0.0, move=False)
+    stepper.engine.load_scale(scale)
+    if validation is not None:
+        validate(stepper, validation, lambda: False, most=1)
+
+
 def _micro_batches(
     stepper: Stepper, validation: Validation, stopped: Callable[[], object]
 ) -> Iterator[tuple[Any, Any]]:

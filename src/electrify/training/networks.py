@@ -1,22 +1,15 @@
 """Prepare the networks of an objective for training: starting biases, compiling, checkpointing."""
 
-from collections import Counter
-from typing import Any
-
 import torch
-from torch import nn
 
 from electrify.batches.masking import max_slots
 from electrify.errors import UserError
-from electrify.models.sharing import encoder_of
 from electrify.objectives.objective import Objective
 from electrify.planning.flops import flops_per_step
 from electrify.recipes.schema import Recipe
 from electrify.tokens.store import Shards
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.data import token_counts
-from electrify.training.optim import is_norm
-from electrify.training.sharding import layers
 
 
 def start_at_data(
@@ -37,39 +30,29 @@ def checkpoint_activations(objective: Objective) -> None:
                 got=f"{role} {type(network).__name__}",
                 fix="remove it; a smaller --micro-batch also saves memory",
             )
+        if getattr(network.config, "use_cache", False):
+            network.config.use_cache = False  # else a warning in every step, which breaks graphs
         network.gradient_checkpointing_enable()
 
 
 def compile_networks(objective: Objective) -> list[str]:
-    """Compile what is called with the same shapes in every step; returns descriptions by role."""
-    compiled = []
-    for role, network in objective.networks.items():
-        # The heads of other networks see different rows in each step, through a hook.
-        parts = [network] if objective.roles[role].every_token else encoder_parts(network)
-        if not parts:
-            raise UserError(
-                "--compile found no layers to compile",
-                got=f"{role} {type(network).__name__}",
-                fix="remove --compile",
-            )
-        for part in parts:
-            part.compile()
-        kinds = Counter(type(part).__name__ for part in parts)
-        names = [f"{count} x {name}" if count > 1 else name for name, count in kinds.items()]
-        compiled.append(f"{role} {', '.join(names)}")
-    return compiled
+    """Compile every network, once for training and once for evaluation; returns their names."""
+    # torch compiles a function at most eight times, also for networks that no longer exist.
+    torch._dynamo.reset()
+    for network in objective.networks.values():
+        network.compile(dynamic=False)
+    return [f"{role} {type(net).__name__}" for role, net in objective.networks.items()]
 
 
-def encoder_parts(network: Any) -> list[nn.Module]:
-    """Return the modules to compile: the encoder, if it is called, and the layers outside it.
-
-    A ModuleList is never called, so compiling it would have no effect.
-    """
-    encoder = encoder_of(network)
-    called = [] if encoder is None or isinstance(encoder, nn.ModuleList) else [encoder]
-    inside = {id(module) for part in called for module in part.modules()}
-    outside = [layer for layer in layers(network.base_model) if id(layer) not in inside]
-    return called + [layer for layer in outside if not is_norm(layer)]
+def check_micro_batches(rows: int, micro_batch: int) -> None:
+    """Raise an error if the micro-batches of a rank's rows differ in size."""
+    if micro_batch and rows > micro_batch and rows % micro_batch:
+        largest = next(size for size in range(micro_batch, 0, -1) if rows % size == 0)
+        raise UserError(
+            "--compile needs micro-batches of the same size",
+            got=f"--micro-batch {micro_batch} for {rows} examples",
+            fix=f"use --micro-batch {largest}, or a multiple of {micro_batch} as batch size",
+        )
 
 
 def objective_flops(objective: Objective, recipe: Recipe) -> float:

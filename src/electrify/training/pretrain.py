@@ -17,6 +17,7 @@ from electrify.training.budget import announcement, as_before, fit_to_budget, st
 from electrify.training.checkpoint import Policy
 from electrify.training.data import open_data, validation_task
 from electrify.training.engine import Engine
+from electrify.training.evaluate import warm_up
 from electrify.training.extension import extended_schedule, planned_ends
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
@@ -71,6 +72,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             engine,
             same_rows=settings.shard,  # every rank must take part in gathering sharded weights
             verified=shards.verified,
+            fixed_shapes=settings.compile,
         )
         if budget and engine.broadcast(folder.started):
             recipe = as_before(recipe, engine.broadcast(folder.recipe if engine.is_main else None))
@@ -130,6 +132,8 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             stop_if_unsaved=settings.on_save_error == "stop",
             evaluated=engine.main_first(lambda: last_evaluated(folder, start)),
         )
+        if settings.compile and start < ends[-1]:
+            warm_up(stepper, validation)
         resume(run, found)
         run.observer.on_rewind(start)
         if engine.is_main:

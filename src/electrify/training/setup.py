@@ -10,7 +10,12 @@ from electrify.training.clock import Spent
 from electrify.training.data import training_task, vocabulary_of
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
-from electrify.training.networks import checkpoint_activations, compile_networks, start_at_data
+from electrify.training.networks import (
+    check_micro_batches,
+    checkpoint_activations,
+    compile_networks,
+    start_at_data,
+)
 from electrify.training.optim import build_optimizer
 from electrify.training.options import Pretrain
 from electrify.training.self_check import self_check
@@ -28,7 +33,10 @@ def set_up(
 ) -> tuple[Objective, Stepper]:
     """Build and check the objective with its starting weights, and its optimizer."""
     vocabulary, sized = vocabulary_of(tokenizer), folder.with_own_sizes(recipe)
-    rows = settings.micro_batch or len(engine.share(recipe.run.batch_size))
+    share = len(engine.share(recipe.run.batch_size))
+    if settings.compile:
+        check_micro_batches(share, settings.micro_batch)
+    rows = settings.micro_batch or share
     check_fits(
         sized,
         vocabulary,
@@ -49,13 +57,13 @@ def set_up(
     if settings.compile:
         compiled = compile_networks(objective)
         if engine.is_main:
-            print(f"compiling during the first steps: {'; '.join(compiled)}", flush=True)
+            print(f"compiling before the first step: {', '.join(compiled)}", flush=True)
     stepper = Stepper(
         model=objective,
         wrapped=engine.prepare(objective, unused),
         optimizer=optimizer,
         engine=engine,
-        task=training_task(recipe, shards, tokenizer, engine),
+        task=training_task(recipe, shards, tokenizer, engine, fixed_shapes=settings.compile),
         clip=recipe.optimizer.clip,
         seed=recipe.run.seed,
         micro_batch=settings.micro_batch,
