@@ -1,4 +1,4 @@
-"""Enable faster CPU attention and dropout in any transformers model.
+"""Enable faster CPU attention, dropout and linear layers in any transformers model.
 
 None of it has weights, so checkpoints and exports stay plain Hugging Face models.
 """
@@ -13,6 +13,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from electrify.models import attention
 from electrify.models.dropout import FastDropout
+from electrify.models.linear import onednn_is_faster, use_onednn
 
 AttentionInterface.register(attention.NAME, attention.attention)
 
@@ -33,11 +34,13 @@ AttentionMaskInterface.register(attention.NAME, attention_mask)
 
 
 def enable_fast_path(network: Any) -> None:
-    """Make a network faster; its outputs change only in the random numbers of dropout."""
+    """Make a network faster; only rounding and the random numbers of dropout change."""
     for module in list(network.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
                 setattr(module, name, FastDropout(child.p).train(child.training))
+            elif type(child) is nn.Linear and onednn_is_faster():
+                use_onednn(child)
         if hasattr(module, "warn_if_padding_and_no_attention_mask"):
             module.warn_if_padding_and_no_attention_mask = _know_better
     if network.config._attn_implementation == "sdpa":

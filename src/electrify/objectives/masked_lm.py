@@ -61,11 +61,12 @@ class CrossEntropy(torch.autograd.Function):
         loss = -(matrix_MV.gather(1, original_M.unsqueeze(1)).squeeze(1) * shares_M).sum()
         probs_MV = matrix_MV.exp_()
         ctx.mark_non_differentiable(probs_MV)
+        ctx.set_materialize_grads(False)  # else torch fills a matrix with zeros as their gradient
         ctx.probs_MV, ctx.original_M, ctx.shares_M = probs_MV, original_M, shares_M
         return loss, probs_MV
 
     @staticmethod
-    def backward(ctx, grad_loss: Tensor, _: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
+    def backward(ctx, grad_loss: Tensor, _: None) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
         """Return probabilities minus the one-hot targets, in the memory of the probabilities."""
         shares_M1 = (ctx.shares_M * grad_loss).unsqueeze(1)
         # Drop the reference: the memory is freed with the gradient, and a second pass fails.

@@ -27,14 +27,18 @@ def inverse_cdf(probs_MV: Tensor, uniforms_M: Tensor) -> Tensor:
     token is meaningless but inside the vocabulary: the loss of such a model is not finite, and the
     step must not crash before the guard sees it.
     """
-    rows, vocabulary = probs_MV.shape
-    padding = -vocabulary % BLOCK
-    weights_MKW = torch.nn.functional.pad(probs_MV, (0, padding)).view(rows, -1, BLOCK)
-    ends_MK = weights_MKW.sum(dim=-1).double().cumsum(dim=-1)
+    vocabulary = probs_MV.shape[1]
+    blocks, rest = divmod(vocabulary, BLOCK)
+    blocks_MKW = probs_MV[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
+    rest_MW = torch.nn.functional.pad(probs_MV[:, blocks * BLOCK :], (0, BLOCK - rest))
+    sums = (blocks_MKW.sum(dim=-1), rest_MW.sum(dim=-1, keepdim=True))
+    ends_MK = torch.cat(sums, dim=-1).double().cumsum(dim=-1)
     target_M1 = (uniforms_M.double().unsqueeze(1) * ends_MK[:, -1:]).clamp_(min=SMALLEST)
     block_M1 = torch.searchsorted(ends_MK, target_M1).clamp_(max=ends_MK.shape[1] - 1)
     begin_M1 = torch.where(block_M1 > 0, ends_MK.gather(1, (block_M1 - 1).clamp(min=0)), 0.0)
-    inside_MW = weights_MKW.gather(1, block_M1.unsqueeze(2).expand(-1, 1, BLOCK)).squeeze(1)
+    tokens_MW = block_M1 * BLOCK + torch.arange(BLOCK, device=probs_MV.device)
+    inside_MW = probs_MV.gather(1, tokens_MW.clamp(max=vocabulary - 1))
+    inside_MW.masked_fill_(tokens_MW >= vocabulary, 0.0)
     running_MW = inside_MW.double().cumsum(dim=-1)
     # Rounding may put the target past the end of the block; then its last nonzero token is drawn.
     within_M1 = torch.minimum(target_M1 - begin_M1, running_MW[:, -1:])
