@@ -1,5 +1,6 @@
 """Estimate the cost of a recipe's run in plain numbers: bytes, seconds, FLOPs, tokens."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from electrify.batches.masking import max_slots
@@ -8,8 +9,9 @@ from electrify.objectives.objective import Objective
 from electrify.planning import memory
 from electrify.planning.flops import INEXACT, flops_per_step, paper_flops_per_step
 from electrify.planning.hardware import Hardware
-from electrify.planning.memory import FLOAT, OPTIMIZER_STATE, Precision
+from electrify.planning.memory import FLOAT, OPTIMIZER_STATE, Mode, Precision
 from electrify.planning.sketch import parts_of, shape_of, sketch, trained
+from electrify.planning.speed import StepShape, step_time
 from electrify.recipes.schema import Recipe
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "mixed")
@@ -17,7 +19,13 @@ USABLE = 0.9  # fraction of a device's memory
 
 
 def costs(
-    recipe: Recipe, vocab_size: int, hardware: Hardware, devices: int, micro_batch: int
+    recipe: Recipe,
+    vocab_size: int,
+    hardware: Hardware,
+    devices: int,
+    micro_batch: int,
+    checkpointed: bool = False,
+    compiled: bool = False,
 ) -> dict[str, Any]:
     """Return all estimates of a run.
 
@@ -36,20 +44,26 @@ def costs(
     parameters = _parameters(objective)
     examples = max(1, run.batch_size // devices)
     sizes = [micro_batch] if micro_batch else _powers_of_two(examples)
+    modes = {name: Mode(name, hardware.has_cuda, checkpointed, compiled) for name in PRECISIONS}
+    needed = {name: _memory(recipe, objective, hardware, modes[name], sizes) for name in PRECISIONS}
+    times = {}
+    for name, mode in modes.items():
+        rows, size = run.batch_size / devices, needed[name]["micro_batch"]
+        shape = StepShape(rows, size, run.length, _slots(recipe))
+        times[name] = step_time(objective, shape, parameters["trained"], hardware, mode)
     return {
         "parameters": parameters,
         "step": step,
         "run": {name: value * run.steps for name, value in step.items()},
-        "memory": {name: _memory(recipe, objective, hardware, name, sizes) for name in PRECISIONS},
+        "memory": needed,
         "disk": {
             "checkpoint": (FLOAT + OPTIMIZER_STATE) * parameters["trained"],
             "model": FLOAT * parameters[objective.main]["all"],
         },
-        "seconds": {
-            name: step["flops"] * run.steps / (getattr(hardware, name) * hardware.reached * devices)
-            for name in PRECISIONS
-        },
-        "notes": [*objective.notes, *_inexact(objective)],
+        "seconds": {name: time.seconds * run.steps for name, time in times.items()},
+        "tokens_per_second": {name: step["tokens"] / time.seconds for name, time in times.items()},
+        "limits": {name: time.limit for name, time in times.items()},
+        "notes": [*objective.notes, *_inexact(objective), *_unknown(objective, hardware, modes)],
     }
 
 
@@ -68,13 +82,13 @@ def _slots(recipe: Recipe) -> int:
 
 
 def _memory(
-    recipe: Recipe, objective: Objective, hardware: Hardware, precision: Precision, sizes: list[int]
+    recipe: Recipe, objective: Objective, hardware: Hardware, mode: Mode, sizes: list[int]
 ) -> dict[str, Any]:
     """Return the bytes on one device with the first micro-batch that fits, or else the last."""
-    one_example = memory.of_one_example(objective, recipe.run.length, _slots(recipe), precision)
-    parameters = trained(objective.networks.values())
+    parameters, slots = trained(objective.networks.values()), _slots(recipe)
     for size in sizes:
-        needed = memory.memory(parameters, one_example, size, precision)
+        activations = memory.activations(objective, size, recipe.run.length, slots, mode)
+        needed = memory.memory(parameters, activations, mode)
         fits = sum(needed) <= USABLE * hardware.memory
         if fits:
             break
@@ -97,3 +111,15 @@ def _inexact(objective: Objective) -> list[str]:
         for kind in kinds
         if kind in INEXACT
     ]
+
+
+def _unknown(
+    objective: Objective, hardware: Hardware, modes: dict[Precision, Mode]
+) -> Iterator[str]:
+    """Yield what options do not do, or is not known of them."""
+    mode = modes["mixed"]
+    if mode.compiled and not hardware.bandwidth:
+        yield "what --compile saves is estimated for GPUs only"
+    for role, network in objective.networks.items():
+        if mode.checkpointed and not network.supports_gradient_checkpointing:
+            yield f"--checkpoint-activations is refused: the {role}'s architecture lacks it"

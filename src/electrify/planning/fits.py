@@ -6,7 +6,7 @@ from electrify.batches.masking import max_slots
 from electrify.errors import UserError
 from electrify.models.pair import Vocabulary
 from electrify.planning.hardware import bytes_text, memory_of
-from electrify.planning.memory import Precision, memory, of_one_example
+from electrify.planning.memory import Mode, Precision, activations, memory
 from electrify.planning.sketch import sketch, trained
 from electrify.recipes.schema import Recipe
 
@@ -16,21 +16,27 @@ TOLERANCE = 1.5
 
 
 def check_fits(
-    recipe: Recipe, vocabulary: Vocabulary, device: torch.device, rows: int, sharded_by: int = 1
+    recipe: Recipe,
+    vocabulary: Vocabulary,
+    device: torch.device,
+    rows: int,
+    sharded_by: int = 1,
+    checkpointed: bool = False,
 ) -> None:
     """Refuse networks, or micro-batches of `rows` examples, that are too large for a device.
 
     With 0 rows, activations are not counted. `sharded_by` is the number of processes that weights
-    are sharded over.
+    are sharded over; `checkpointed` is whether activations are recomputed.
     """
     objective, run = sketch(recipe, vocabulary), recipe.run
     precision: Precision = (
         "float32" if run.precision == "float32" or device.type == "cpu" else "mixed"
     )
     slots = max(1, max_slots(recipe.objective.mask_rate, run.length))
-    one_example = of_one_example(objective, run.length, slots, precision)
+    mode = Mode(precision, device.type == "cuda", checkpointed)
     parameters = trained(objective.networks.values())
-    needed = memory(parameters // sharded_by, one_example, rows, precision)
+    kept = activations(objective, rows, run.length, slots, mode)
+    needed = memory(parameters // sharded_by, kept, mode)
     fixed, available = sum(needed) - needed.activations, memory_of(device.type)
     if fixed > TOLERANCE * available:
         raise UserError(
@@ -41,7 +47,7 @@ def check_fits(
             "electrify plan RECIPE shows what a recipe needs",
         )
     if sum(needed) > TOLERANCE * available:
-        largest = int((available - fixed) / one_example)
+        largest = int((available - fixed) / activations(objective, 1, run.length, slots, mode))
         raise UserError(
             "a batch of this recipe does not fit in memory",
             got=f"{rows:,} examples of {run.length} tokens at a time take about "

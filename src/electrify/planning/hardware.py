@@ -14,59 +14,119 @@ class Hardware(NamedTuple):
     """One device. FLOP/s are dense peak values."""
 
     float32: float
-    """Peak FLOP/s in float32, without TF32."""
+    """Peak FLOP/s of float32 matmuls as `pretrain` runs them: in TF32 where the device has it."""
     mixed: float
     """Peak FLOP/s in bfloat16 or float16 on tensor cores, accumulating in float32."""
     memory: float
     """Bytes of memory."""
     source: str
-    reached: float = 0.2
-    """Fraction of the peak that training reaches: ELECTRA-small's 4 days on a V100 are 0.21."""
+    bandwidth: float | None = None
+    """Bytes per second that kernels read and write; None: not counted, as on a CPU."""
+    reached: float = 0.7
+    """Fraction of the peaks that training reaches, fitted to published speeds: see speed.py."""
+    has_cuda: bool = True
+    """Whether memory and time are those of CUDA: kernel launches, a context, fused attention."""
 
 
 TERA, GIGA = 1e12, 1e9
-_GA102, _ADA = "NVIDIA Ampere GA102 whitepaper", "NVIDIA Ada whitepaper"
+
+
+def _device(float32: float, mixed: float, memory: float, bandwidth: float, source: str) -> Hardware:
+    return Hardware(
+        *(float32 * TERA, mixed * TERA, memory * GIGA),
+        source=source,
+        bandwidth=bandwidth * GIGA,
+    )
+
+
+def _tf32(mixed: float, memory: float, bandwidth: float, source: str) -> Hardware:
+    """Return a device with TF32, which is half as fast as 16 bits."""
+    return _device(mixed / 2, mixed, memory, bandwidth, source)
+
+
+_AMPERE, _ADA = "NVIDIA Ampere GA102 whitepaper", "NVIDIA Ada whitepaper"
 _BLACKWELL = "NVIDIA RTX Blackwell whitepaper"
-_APPLE = "GPU cores x clock; training on a Mac runs on the CPU today, which is slower"
+_GEFORCE = "estimate: NVIDIA's cores x boost clock, tensor cores as in the whitepapers"
+_LAPTOP = "estimate: cores x a middle clock; a laptop's power limit changes it by a third"
+_APPLE = "training on a Mac runs on the CPU today, which is slower"
+_ABOUT = f"estimate: GPU cores x clock; {_APPLE}"
 
 
-def _device(float32: float, mixed: float, memory: float, source: str) -> Hardware:
-    return Hardware(float32 * TERA, mixed * TERA, memory * GIGA, source)
+def _apple(float32: float, memory: float, bandwidth: float, source: str) -> Hardware:
+    return _device(float32, float32, memory, bandwidth, source)._replace(has_cuda=False)
 
 
-# TFLOP/s in float32, TFLOP/s in bfloat16 or float16 (dense, accumulating in float32), GB.
+# TFLOP/s in float32 (where there is no TF32), TFLOP/s in bfloat16 or float16 (dense, accumulating
+# in float32), GB, GB/s. GeForce cards accumulate in float32 at half of the tensor cores' speed.
 KNOWN = {
-    "T4": _device(8.1, 65, 16, "NVIDIA T4 datasheet"),
-    "V100": _device(15.7, 125, 16, "NVIDIA V100 datasheet, SXM2"),
-    "V100-32GB": _device(15.7, 125, 32, "NVIDIA V100 datasheet, SXM2"),
-    "A10": _device(31.2, 125, 24, "NVIDIA A10 datasheet"),
-    "A10G": _device(31.5, 70, 24, "NVIDIA A10G datasheet"),
-    "A30": _device(10.3, 165, 24, "NVIDIA A30 datasheet"),
-    "A40": _device(37.4, 149.7, 48, "NVIDIA A40 datasheet"),
-    "A6000": _device(38.7, 154.8, 48, "NVIDIA RTX A6000 datasheet"),
-    "A100": _device(19.5, 312, 40, "NVIDIA A100 datasheet"),
-    "A100-80GB": _device(19.5, 312, 80, "NVIDIA A100 datasheet"),
-    "L4": _device(30.3, 121, 24, "NVIDIA L4 datasheet"),
-    "L40S": _device(91.6, 362, 48, "NVIDIA L40S datasheet"),
-    "H100": _device(67, 989, 80, "NVIDIA H100 datasheet, SXM, no sparsity"),
-    "H100-PCIe": _device(51, 756, 80, "NVIDIA H100 datasheet, PCIe, no sparsity"),
-    "H100-NVL": _device(60, 835, 94, "NVIDIA H100 datasheet, NVL, no sparsity"),
-    "H200": _device(67, 989, 141, "NVIDIA H200 datasheet, SXM, no sparsity"),
-    "GH200": _device(67, 989, 96, "NVIDIA GH200 datasheet, HBM3, no sparsity"),
-    "B200": _device(75, 2250, 180, "NVIDIA HGX B200 datasheet, one of eight, no sparsity"),
-    "RTX3060": _device(12.7, 25.5, 12, "NVIDIA GeForce specifications, as GA102 whitepaper"),
-    "RTX3080": _device(29.8, 59.5, 10, _GA102),
-    "RTX3090": _device(35.6, 71, 24, _GA102),
-    "RTX4080": _device(48.7, 97.5, 16, _ADA),
-    "RTX4090": _device(82.6, 165, 24, _ADA),
-    "RTX5080": _device(56.3, 112.6, 16, _BLACKWELL),
-    "RTX5090": _device(104.8, 209.5, 32, _BLACKWELL),
-    "M1": _device(2.6, 2.6, 16, f"Apple's number; {_APPLE}"),
-    "M1-Max": _device(10.4, 10.4, 64, f"Apple's number; {_APPLE}"),
-    "M2": _device(3.6, 3.6, 24, f"Apple's number; {_APPLE}"),
-    "M2-Max": _device(13.6, 13.6, 96, f"about, {_APPLE}"),
-    "M3-Max": _device(14.1, 14.1, 128, f"about, {_APPLE}"),
-    "M4-Max": _device(16.2, 16.2, 128, f"about, {_APPLE}"),
+    "T4": _device(8.1, 65, 16, 320, "NVIDIA T4 datasheet"),
+    "V100": _device(15.7, 125, 16, 900, "NVIDIA V100 datasheet, SXM2"),
+    "V100-32GB": _device(15.7, 125, 32, 900, "NVIDIA V100 datasheet, SXM2"),
+    "A10": _tf32(125, 24, 600, "NVIDIA A10 datasheet"),
+    "A10G": _tf32(70, 24, 600, "NVIDIA A10G datasheet"),
+    "A30": _tf32(165, 24, 933, "NVIDIA A30 datasheet"),
+    "A40": _tf32(149.7, 48, 696, "NVIDIA A40 datasheet"),
+    "A6000": _tf32(154.8, 48, 768, "NVIDIA RTX A6000 datasheet"),
+    "A100": _tf32(312, 40, 1_555, "NVIDIA A100 datasheet"),
+    "A100-80GB": _tf32(312, 80, 2_039, "NVIDIA A100 datasheet, SXM"),
+    "L4": _tf32(121, 24, 300, "NVIDIA L4 datasheet"),
+    "L40S": _tf32(362, 48, 864, "NVIDIA L40S datasheet"),
+    "H100": _tf32(989, 80, 3_350, "NVIDIA H100 datasheet, SXM, no sparsity"),
+    "H100-PCIe": _tf32(756, 80, 2_000, "NVIDIA H100 datasheet, PCIe, no sparsity"),
+    "H100-NVL": _tf32(835, 94, 3_900, "NVIDIA H100 datasheet, NVL, no sparsity"),
+    "H200": _tf32(989, 141, 4_800, "NVIDIA H200 datasheet, SXM, no sparsity"),
+    "GH200": _tf32(989, 96, 4_000, "NVIDIA GH200 datasheet, HBM3, no sparsity"),
+    "B200": _tf32(2_250, 180, 8_000, "NVIDIA HGX B200 datasheet, one of eight, no sparsity"),
+    "RTX2080Ti": _device(13.4, 53.8, 11, 616, "NVIDIA Turing whitepaper"),
+    "RTX3050": _tf32(18.2, 8, 224, _GEFORCE),
+    "RTX3060": _tf32(25.5, 12, 360, _GEFORCE),
+    "RTX3060Ti": _tf32(32.4, 8, 448, _GEFORCE),
+    "RTX3070": _tf32(40.6, 8, 448, _AMPERE),
+    "RTX3070Ti": _tf32(43.5, 8, 608, _GEFORCE),
+    "RTX3080": _tf32(59.5, 10, 760, _AMPERE),
+    "RTX3080Ti": _tf32(68.2, 12, 912, _GEFORCE),
+    "RTX3090": _tf32(71, 24, 936, _AMPERE),
+    "RTX3090Ti": _tf32(80, 24, 1_008, _ADA),
+    "RTX4060": _tf32(30.2, 8, 272, _GEFORCE),
+    "RTX4060Ti": _tf32(44.1, 8, 288, _GEFORCE),
+    "RTX4070": _tf32(58.3, 12, 504, _GEFORCE),
+    "RTX4070Super": _tf32(70.9, 12, 504, _GEFORCE),
+    "RTX4070Ti": _tf32(80.2, 12, 504, _GEFORCE),
+    "RTX4070TiSuper": _tf32(88.2, 16, 672, _GEFORCE),
+    "RTX4080": _tf32(97.5, 16, 717, _ADA),
+    "RTX4080Super": _tf32(104.4, 16, 736, _GEFORCE),
+    "RTX4090": _tf32(165, 24, 1_008, _ADA),
+    "RTX5060": _tf32(38.4, 8, 448, _GEFORCE),
+    "RTX5060Ti": _tf32(47.4, 16, 448, _GEFORCE),
+    "RTX5070": _tf32(61.7, 12, 672, _BLACKWELL),
+    "RTX5070Ti": _tf32(87.9, 16, 896, _BLACKWELL),
+    "RTX5080": _tf32(112.6, 16, 960, _BLACKWELL),
+    "RTX5090": _tf32(209.5, 32, 1_792, _BLACKWELL),
+    "RTX3050-Laptop": _tf32(11, 4, 192, _LAPTOP),
+    "RTX3060-Laptop": _tf32(22, 6, 336, _LAPTOP),
+    "RTX3070-Laptop": _tf32(30, 8, 448, _LAPTOP),
+    "RTX3080-Laptop": _tf32(36, 8, 448, _LAPTOP),
+    "RTX4050-Laptop": _tf32(20, 6, 192, _LAPTOP),
+    "RTX4060-Laptop": _tf32(24, 8, 256, _LAPTOP),
+    "RTX4070-Laptop": _tf32(31, 8, 256, _LAPTOP),
+    "RTX4080-Laptop": _tf32(54, 12, 432, _LAPTOP),
+    "RTX4090-Laptop": _tf32(68, 16, 576, _LAPTOP),
+    "RTX5060-Laptop": _tf32(27, 8, 384, _LAPTOP),
+    "RTX5070-Laptop": _tf32(34, 8, 384, _LAPTOP),
+    "RTX5080-Laptop": _tf32(58, 16, 896, _LAPTOP),
+    "RTX5090-Laptop": _tf32(79, 24, 896, _LAPTOP),
+    "M1": _apple(2.6, 16, 68, f"Apple's number; {_APPLE}"),
+    "M1-Pro": _apple(5.2, 32, 200, f"Apple's number; {_APPLE}"),
+    "M1-Max": _apple(10.4, 64, 400, f"Apple's number; {_APPLE}"),
+    "M2": _apple(3.6, 24, 100, f"Apple's number; {_APPLE}"),
+    "M2-Pro": _apple(6.8, 32, 200, _ABOUT),
+    "M2-Max": _apple(13.6, 96, 400, _ABOUT),
+    "M3": _apple(3.5, 24, 100, _ABOUT),
+    "M3-Pro": _apple(6.4, 36, 150, _ABOUT),
+    "M3-Max": _apple(14.1, 128, 400, _ABOUT),
+    "M4": _apple(4.1, 32, 120, _ABOUT),
+    "M4-Pro": _apple(8.1, 64, 273, _ABOUT),
+    "M4-Max": _apple(16.2, 128, 546, _ABOUT),
 }
 
 
@@ -105,7 +165,8 @@ def near(text: str) -> str | None:
 def _plain(name: str) -> str:
     """Return a name without vendor, series, memory type and separators."""
     words = r"nvidia|geforce|quadro|tesla|apple|rtx|sxm\d?|hbm\d?e?"
-    return re.sub(rf"{words}|[^a-z0-9]", "", name.lower())
+    computers = r"macbook\s*(air|pro)?|mac\s*(mini|studio)|imac|gpu"
+    return re.sub(rf"{computers}|{words}|[^a-z0-9]", "", name.lower())
 
 
 def _digits(name: str) -> str:
@@ -148,15 +209,17 @@ def this_machine() -> Hardware:
     """Measure the device that a run would use on this machine, with half a second of matmuls."""
     import torch
 
-    if torch.cuda.is_available():
-        device = "cuda"
-        name, reached = torch.cuda.get_device_name(device), KNOWN["V100"].reached
-    else:
-        device = "cpu"
-        name = f"CPU, threads: {torch.get_num_threads()}"
-        reached = 0.55  # measured with tiny; ELECTRA-small reached 0.63, ModernBERT-small 0.71
-    speeds = [matmul_speed(precision, device) for precision in ("float32", "bf16")]
-    return Hardware(speeds[0], speeds[1], memory_of(device), f"{name}, measured now", reached)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    name = torch.cuda.get_device_name(device) if device == "cuda" else "CPU"
+    known, memory = KNOWN.get(name_of(name) or ""), memory_of(device)
+    if known:
+        return known._replace(memory=memory, source=f"{name}: {known.source}")
+    float32, mixed = (matmul_speed(precision, device) for precision in ("float32", "bf16"))
+    if device == "cuda":  # with an unknown bandwidth: published speeds are 0.05 to 0.25 of the peak
+        return Hardware(float32, mixed, memory, f"{name}, measured now", reached=0.2)
+    source = f"CPU, threads: {torch.get_num_threads()}, measured now"
+    # Measured with tiny; ELECTRA-small reached 0.63, ModernBERT-small 0.71.
+    return Hardware(float32, mixed, memory, source, reached=0.55, has_cuda=False)
 
 
 def matmul_speed(

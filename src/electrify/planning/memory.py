@@ -1,4 +1,8 @@
-"""Estimate the memory of training from the sizes of the networks, for planning."""
+"""Estimate the memory of training from what is stored, for planning.
+
+On CUDA the estimate follows dry runs of whole updates (benchmarks/plan.py). On a CPU it follows
+processes that were measured: they keep freed memory, and temporary buffers count.
+"""
 
 from typing import Any, Literal, NamedTuple
 
@@ -10,20 +14,32 @@ Precision = Literal["float32", "mixed"]
 
 FLOAT, HALF = 4, 2
 OPTIMIZER_STATE = 2 * FLOAT  # two moments of every gradient; Muon keeps less
-# Float32 values that a masked-LM head holds per logit: the logit, its probability (later its
-# gradient), the sampling probability at temperatures other than 1, and a padded copy of that.
-COPIES_OF_LOGITS = 4
+# Of the driver, the kernels and cuBLAS; 0.5 to 0.8 GB on recent GPUs, not measured here.
+CUDA_CONTEXT = 0.7e9
 # Values per pair of tokens and head where attention is not fused, measured with DeBERTa.
 PER_PAIR = 4
-# For everything besides the inputs and outputs of matmuls: activations between them, dropout masks,
+# What CUDA keeps per input and output of a matmul; others keep about 1. ModernBERT keeps rotated
+# queries and keys, ALBERT's GELU is several operations.
+KEPT = {"modernbert": 1.3, "albert": 2.0}
+# For everything besides the inputs and outputs of matmuls on a CPU: activations between them,
 # temporary buffers, fragmentation. With it, processes grew by 0.98 (ELECTRA-small), 1.08
 # (ModernBERT-small) and 1.38 (ALECTRA-small, whose GELU is several operations) of the estimate,
-# on a CPU in float32.
-MEMORY_MARGIN = 2.0
+# in float32.
+CPU_MARGIN = 2.0
 # Normalisations stay in float32: saved tensors were 0.50 (ALBERT), 0.55 (ModernBERT) and 0.64
 # (ELECTRA, BERT) of those without autocast. Our attention stays in float32 on a CPU, which makes it
 # 0.59, 0.62 and 0.79 there; the number below is for GPUs.
 MIXED = 0.65
+
+
+class Mode(NamedTuple):
+    """How a recipe is run, as far as memory and time depend on it."""
+
+    precision: Precision
+    has_cuda: bool
+    checkpointed: bool = False
+    """Whether activations are recomputed in the backward pass."""
+    compiled: bool = False
 
 
 class Memory(NamedTuple):
@@ -35,6 +51,8 @@ class Memory(NamedTuple):
     """Optimizer state."""
     activations: int
     """Of one micro-batch, kept for the backward pass."""
+    context: int
+    """What CUDA needs for itself."""
 
 
 def values_kept(network: Any, length: int) -> float:
@@ -47,29 +65,63 @@ def values_kept(network: Any, length: int) -> float:
     return float(kept)
 
 
-def activations(network: Any, length: int, slots: int | None, precision: Precision) -> float:
-    """Return the bytes that one example needs; `slots` is None without a masked-LM head."""
-    encoder = values_kept(network, length) * MEMORY_MARGIN * (MIXED if precision == "mixed" else 1)
-    logits = COPIES_OF_LOGITS * network.config.vocab_size * slots if slots else 0
-    return FLOAT * (encoder + logits)
+def encoder_bytes(network: Any, length: int, mode: Mode) -> float:
+    """Return the bytes that backward needs of one example in the layers of a network."""
+    factor = KEPT.get(network.config.model_type, 1.0) if mode.has_cuda else CPU_MARGIN
+    if mode.precision == "mixed":
+        factor *= MIXED
+    return FLOAT * factor * values_kept(network, length)
 
 
-def of_one_example(objective: Objective, length: int, slots: int, precision: Precision) -> float:
-    """Return the bytes that one example needs in all networks; masked-LM heads see the slots."""
-    return sum(
-        activations(
-            network, length, None if objective.roles[role].every_token else slots, precision
-        )
-        for role, network in objective.networks.items()
-    )
+class Logits(NamedTuple):
+    """Bytes of a masked-LM head's logits in one micro-batch, and when they are needed."""
+
+    kept: int
+    """Until the backward pass: the probabilities, which later hold the gradient."""
+    at_loss: int
+    """While the loss is computed."""
 
 
-def memory(parameters: int, one_example: float, micro_batch: int, precision: Precision) -> Memory:
-    """Return the bytes for training this many parameters with this micro-batch."""
-    copies = HALF * parameters if precision == "mixed" else 0
+def logits_bytes(logits: int, mode: Mode) -> Logits:
+    """Return the bytes that this many logits need.
+
+    On a CPU all of them count: the logits, their probabilities, those at a temperature other than 1
+    and a padded copy of them.
+    """
+    if not mode.has_cuda:
+        return Logits(4 * FLOAT * logits, 4 * FLOAT * logits)
+    in_half = HALF if mode.precision == "mixed" else 0  # the head's output
+    return Logits(FLOAT * logits, (2 * FLOAT + in_half) * logits)
+
+
+def activations(objective: Objective, rows: int, length: int, slots: int, mode: Mode) -> float:
+    """Return the bytes that a micro-batch needs in all networks; masked-LM heads see the slots.
+
+    A generator runs before the discriminator, so both have activations only after its loss.
+    """
+    encoders, layer = {}, 0.0
+    for role, network in objective.networks.items():
+        encoders[role] = rows * encoder_bytes(network, length, mode)
+        if mode.checkpointed:  # only the inputs of layers are kept, and one layer is recomputed
+            layers, width = network.config.num_hidden_layers, network.config.hidden_size
+            layer = max(layer, encoders[role] / layers)
+            encoders[role] = float(FLOAT * rows * length * width * layers)
+    at_end, at_loss = layer + sum(encoders.values()), 0.0
+    for role, network in objective.networks.items():
+        if not objective.roles[role].every_token:
+            logits = logits_bytes(rows * slots * network.config.vocab_size, mode)
+            at_end += logits.kept
+            at_loss = max(at_loss, encoders[role] + logits.at_loss)
+    return max(at_end, at_loss)
+
+
+def memory(parameters: int, activation_bytes: float, mode: Mode) -> Memory:
+    """Return the bytes for training this many parameters with these activations."""
+    copies = HALF * parameters if mode.precision == "mixed" else 0
     return Memory(
         FLOAT * parameters + copies,
         FLOAT * parameters,
         OPTIMIZER_STATE * parameters,
-        round(one_example * micro_batch),
+        round(activation_bytes),
+        round(CUDA_CONTEXT) if mode.has_cuda else 0,
     )

@@ -37,10 +37,16 @@ class Plan(FromRecipe):
     """Peak TFLOP/s of one device, instead of the known or measured peak."""
     memory: float | None = None
     """Memory of one device in GB, instead of the known or measured memory."""
+    bandwidth: float | None = None
+    """Memory bandwidth of one device in GB/s, instead of the known one."""
     utilisation: float | None = None
-    """Fraction of the peak FLOP/s to assume; by default 0.2, or 0.55 on this machine's CPU."""
+    """Fraction of peak FLOP/s and bandwidth to assume; default: 0.7, or 0.55 on this CPU."""
     micro_batch: int = 0
     """Examples per device and micro-batch; 0 for as many as fit."""
+    compile: bool = False
+    """Estimate a run with --compile."""
+    checkpoint_activations: bool = False
+    """Estimate a run with --checkpoint-activations."""
 
 
 def plan(settings: Plan) -> dict[str, Any]:
@@ -64,6 +70,8 @@ def plan(settings: Plan) -> dict[str, Any]:
             hardware,
             settings.devices,
             settings.micro_batch,
+            settings.checkpoint_activations,
+            settings.compile,
         ),
     }
     print(_text(table))
@@ -72,7 +80,7 @@ def plan(settings: Plan) -> dict[str, Any]:
 
 def _check(settings: Plan) -> None:
     check_minimum(settings, vocab_size=5, devices=1, micro_batch=0)
-    for name in ("tflops", "memory"):
+    for name in ("tflops", "memory", "bandwidth"):
         value = getattr(settings, name)
         if value is not None and not value > 0:
             raise UserError(
@@ -98,7 +106,8 @@ def _hardware(settings: Plan) -> tuple[str, Hardware]:
             fix=f"did you mean {nearest}?"
             if nearest
             else f"use one of {', '.join(KNOWN)}, {THIS_MACHINE}; "
-            "or give the numbers of another device: --hardware A100 --tflops N --memory N",
+            "or give the numbers of another device: "
+            "--hardware A100 --tflops N --memory N --bandwidth N",
         )
     found = this_machine() if name == THIS_MACHINE else KNOWN[name]
     if settings.tflops is not None:
@@ -106,6 +115,8 @@ def _hardware(settings: Plan) -> tuple[str, Hardware]:
         found = found._replace(float32=peak, mixed=peak, source="given")
     if settings.memory is not None:
         found = found._replace(memory=settings.memory * GIGA)
+    if settings.bandwidth is not None:
+        found = found._replace(bandwidth=settings.bandwidth * GIGA)
     if settings.utilisation is not None:
         found = found._replace(reached=settings.utilisation)
     return name, found
@@ -123,7 +134,7 @@ def _text(table: dict[str, Any]) -> str:
             _parameters(table["parameters"]),
             _work(table),
             _memory(table["memory"], table["hardware"]),
-            _time(table["seconds"], table["hardware"]),
+            _time(table, table["hardware"]),
             [
                 _row("Disk space of a checkpoint", bytes_text(table["disk"]["checkpoint"])),
                 _row("Disk space of the exported model", bytes_text(table["disk"]["model"])),
@@ -162,6 +173,7 @@ MEMORY_PARTS = {
     "gradients": "gradients",
     "state": "optimizer state",
     "activations": "activations",
+    "context": "CUDA context",
     "all": "total",
 }
 
@@ -173,6 +185,7 @@ def _memory(needed: dict[str, Any], hardware: dict[str, Any]) -> list[str]:
         *(
             _row(f"  {label}", *(bytes_text(column[part]) for column in columns))
             for part, label in MEMORY_PARTS.items()
+            if any(column[part] for column in columns)
         ),
         _row("  with a micro-batch of", *(f"{column['micro_batch']:,}" for column in columns)),
         _row(
@@ -182,16 +195,23 @@ def _memory(needed: dict[str, Any], hardware: dict[str, Any]) -> list[str]:
     ]
 
 
-def _time(seconds: dict[str, float], hardware: dict[str, Any]) -> list[str]:
+def _time(table: dict[str, Any], hardware: dict[str, Any]) -> list[str]:
     device = "this machine" if hardware["name"] == THIS_MACHINE else hardware["name"]
+    seconds, limits = table["seconds"], table["limits"]
     peaks = " and ".join(f"{hardware[name] / TERA:.3g} ({name})" for name in seconds)
+    if hardware["bandwidth"]:
+        peaks += f" TFLOP/s and {hardware['bandwidth'] / GIGA:,.0f} GB/s"
+    else:
+        peaks += " TFLOP/s"
     return [
         _row(
             f"Estimated time on {hardware['devices']} × {device}",
             *map(_long_duration, seconds.values()),
         ),
-        f"  assuming {hardware['reached']:.0%} of the peak of {peaks} TFLOP/s",
-        f"  ({hardware['source']}); narrow models reach less of it in mixed precision",
+        _row("  tokens per second", *(f"{n:,.0f}" for n in table["tokens_per_second"].values())),
+        _row("  limited by", *limits.values()),
+        f"  assuming {hardware['reached']:.0%} of the peak of {peaks}",
+        f"  ({hardware['source']})",
     ]
 
 

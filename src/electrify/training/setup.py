@@ -41,8 +41,9 @@ def set_up(
         sized,
         vocabulary,
         engine.device,
-        rows=0 if settings.checkpoint_activations else rows,
+        rows,
         sharded_by=engine.world if settings.shard else 1,
+        checkpointed=settings.checkpoint_activations,
     )
     objective = build_objective(sized, vocabulary)
     if not checkpoint.stored(folder.checkpoints):  # else the weights come from a checkpoint
