@@ -96,7 +96,7 @@ def test_chunks_bound_the_memory_of_logits() -> None:
     case = ["electra-base", sizes, 256, "bf16"]
     all_at_once, chunked = run("logits", json.dumps([[*case, None], [*case, MOST_BYTES_OF_LOGITS]]))
     logits = 256 * 77 * 30_522 * 4
-    assert all_at_once > 3 * logits
+    assert all_at_once > 2.5 * logits
     assert chunked < logits
 
 
