@@ -48,7 +48,7 @@ def test_auto_is_bfloat16_on_a_gpu_that_has_it_and_float32_on_every_cpu(monkeypa
 )  # fmt: skip
 def test_a_results_folder_knows_its_precision(file, table, tmp_path, capsys):
     assert settle_precision("auto", "cpu", tmp_path) == "float32"
-    assert capsys.readouterr().out == "precision: float32 (auto, on a CPU)\n"
+    assert capsys.readouterr().out == "precision: float32, on a CPU\n"
     path = tmp_path / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(table))
@@ -56,8 +56,8 @@ def test_a_results_folder_knows_its_precision(file, table, tmp_path, capsys):
     assert settle_precision("auto", "cpu", tmp_path) == "fp16"
     assert settle_precision("bf16", "cpu", tmp_path) == "bf16"
     assert capsys.readouterr().out.splitlines() == [
-        "precision: fp16 (as recorded in the folder)",
-        "precision: bf16",
+        "precision: fp16, on a CPU",
+        "precision: bf16, on a CPU",
     ]
 
 

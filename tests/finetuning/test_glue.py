@@ -216,7 +216,7 @@ def test_a_folder_keeps_the_precision_it_was_started_with(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     chosen = settings(encoder_folder, glue_folder, done)
     glue(chosen)
-    assert "precision: float32 (as recorded in the folder)\n" in capsys.readouterr().out
+    assert "precision: float32, on a GPU\n" in capsys.readouterr().out
     with pytest.raises(UserError, match="the folder has float32, the command says bf16"):
         glue(replace(chosen, precision="bf16"))
     [job] = plan_jobs(chosen, chosen.model, ["sst2"], [9])

@@ -89,6 +89,7 @@ def test_rows_without_padding_use_flash_attention(traced, case) -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_chunks_bound_the_memory_of_logits() -> None:
     """With two layers and a width of 64, logits are nearly all there is at 256 rows × 77 slots."""
     sizes = {"num_hidden_layers": 2, "hidden_size": 64, "embedding_size": 64,

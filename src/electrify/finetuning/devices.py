@@ -50,29 +50,22 @@ def finetuning_precision(asked: Asked, device: str) -> MatmulPrecision:
 
 
 def settle_precision(asked: Asked, device: str, out: Path) -> MatmulPrecision:
-    """Return the precision of a results folder, and print how it was chosen.
+    """Return the precision of a results folder, and print it.
 
     A folder that has results keeps their precision, unless another one is requested.
     """
     recorded = recorded_precision(out) if asked == "auto" else None
     precision = recorded or finetuning_precision(asked, device)
-    if recorded:
-        reason = " (as recorded in the folder)"
-    elif asked == "auto":
-        reason = f" (auto, on a {'GPU' if device_type(device) == 'cuda' else 'CPU'})"
-    else:
-        reason = ""
-    print(f"precision: {precision}{reason}", flush=True)
+    where = "GPU" if device_type(device) == "cuda" else "CPU"
+    print(f"precision: {precision}, on a {where}", flush=True)
     return precision
 
 
 def recorded_precision(out: Path) -> MatmulPrecision | None:
     """Return the precision that a results folder was started with; None for a new folder."""
-    for path in (path for pattern in _RECORDS for path in sorted(out.glob(pattern))):
-        for name, value in flat(read_json(path)).items():
-            if name.endswith("fit.precision"):
-                return value
-    return None
+    paths = (path for pattern in _RECORDS for path in sorted(out.glob(pattern)))
+    settings = (item for path in paths for item in flat(read_json(path)).items())
+    return next((value for name, value in settings if name.endswith("fit.precision")), None)
 
 
 def prediction_precision(trained: Asked, device: str) -> MatmulPrecision:

@@ -54,7 +54,7 @@ def split_head(
     hidden_MH, output = kept
 
     def head(hidden_CH: Tensor) -> Tensor:
-        encoder.forward = lambda *_, **__: _with_rows(output, hidden_CH)  # type: ignore[method-assign]
+        encoder.forward = lambda *_, **__: _with_rows(output, hidden_CH)
         try:
             logits_CV: Tensor = run().logits.squeeze(0)
             return logits_CV
