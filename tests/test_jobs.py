@@ -29,6 +29,28 @@ def test_results_come_in_order(workers):
         assert list(in_order(square, range(20), pool, ahead=3)) == [n * n for n in range(20)]
 
 
+def gpu_seen(folder: Path) -> str:
+    """Return the GPU of a worker, once as many as there are GPUs have started."""
+    (folder / f"{os.getpid()}").touch()
+    wait_until(lambda: len(list(folder.iterdir())) == 3)
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def wait_until(condition, seconds: float = 60) -> None:
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begin < seconds
+        time.sleep(0.01)
+
+
+def test_every_worker_sees_one_gpu_and_more_workers_share_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    with executor(3, gpus=["4", "7"]) as pool:
+        seen = list(in_order(gpu_seen, [tmp_path] * 3, pool, ahead=3))
+    assert sorted(seen) == ["4", "4", "7"]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,7"
+
+
 def test_the_number_of_pending_jobs_is_limited():
     started = 0
 

@@ -88,9 +88,10 @@ MOST_SHOWN = 68
 
 
 def check_minimum(settings: object, **least: float) -> None:
-    """Raise an error if a setting is below its minimum."""
+    """Raise an error if a setting that is given is below its minimum."""
     for name, smallest in least.items():
-        if (value := getattr(settings, name)) < smallest:
+        value = getattr(settings, name)
+        if value is not None and value < smallest:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag} is too small", got=f"{value}", fix=f"use {smallest} or more")
 

@@ -7,12 +7,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
+from multiprocessing.sharedctypes import Synchronized
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -79,8 +80,11 @@ def _without_main() -> Iterator[None]:
 
 
 @contextmanager
-def executor(workers: int | str) -> Iterator[Executor]:
-    """Yield an executor with `workers` processes (0: one per core), or for a Dask scheduler."""
+def executor(workers: int | str, gpus: Sequence[str] = ()) -> Iterator[Executor]:
+    """Yield an executor with `workers` processes (0: one per core), or for a Dask scheduler.
+
+    If there are GPUs, named as in CUDA_VISIBLE_DEVICES, each process sees one of them.
+    """
     if isinstance(workers, str) and not workers.lstrip("-").isdigit():
         with _dask(workers) as cluster:
             yield cluster
@@ -92,7 +96,9 @@ def executor(workers: int | str) -> Iterator[Executor]:
         yield InProcessExecutor()
         return
     # Spawned, not forked: Arrow and tokenizers have threads, which do not survive a fork.
-    pool = _Pool(count, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker)
+    context = multiprocessing.get_context("spawn")
+    arguments = context.Value("i", 0), gpus
+    pool = _Pool(count, mp_context=context, initializer=_start_worker, initargs=arguments)
     try:
         with _second_interrupt_kills():
             yield pool
@@ -165,7 +171,21 @@ def in_order(
         raise
 
 
-def _start_worker() -> None:
+def device_of_worker(worker: int, gpus: Sequence[str]) -> str:
+    """Return the GPU of a worker; if there are more workers than GPUs, they share them in turn.
+
+    >>> [device_of_worker(worker, ["0", "3"]) for worker in range(5)]
+    ['0', '3', '0', '3', '0']
+    """
+    return gpus[worker % len(gpus)]
+
+
+def _start_worker(started: "Synchronized[int]", gpus: Sequence[str]) -> None:
+    with started.get_lock():
+        worker = started.value
+        started.value += 1
+    if gpus:  # before torch looks for devices
+        os.environ["CUDA_VISIBLE_DEVICES"] = device_of_worker(worker, gpus)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     if hasattr(signal, "pthread_sigmask"):

@@ -189,6 +189,41 @@ def test_two_workers_give_the_same_scores(done, encoder_folder, glue_folder, tmp
     assert mine == [r.scores for r in read_results(done) if r.task == "sst2"]
 
 
+def test_one_job_runs_on_each_gpu(encoder_folder, glue_folder, tmp_path, monkeypatch):
+    """On a pretended machine with three GPUs, of which two may be used."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0, 2")
+    seen = []
+    monkeypatch.setattr(commands, "executor", lambda *how: seen.append(how) or 1 / 0)
+    for number, (changes, workers, gpus) in enumerate(
+        [({}, 2, ["0", "2"]), ({"workers": 5}, 5, ["0", "2"]), ({"device": "cpu"}, 1, [])]
+    ):
+        out = tmp_path / f"{number}"
+        with pytest.raises(ZeroDivisionError):
+            glue(settings(encoder_folder, glue_folder, out, **changes))
+        assert seen.pop() == (workers, gpus)
+
+
+def test_a_folder_keeps_the_precision_it_was_started_with(
+    done, encoder_folder, glue_folder, monkeypatch, capsys
+):
+    """On a CPU that is float32; the folder is then continued on a pretended GPU with bfloat16."""
+    [path, *_] = (done / "jobs").glob("*/result.json")
+    assert json.loads(path.read_text())["identity"]["plan"]["fit"]["precision"] == "float32"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    chosen = settings(encoder_folder, glue_folder, done)
+    glue(chosen)
+    assert "precision: float32, on a GPU\n" in capsys.readouterr().out
+    with pytest.raises(UserError, match="the folder has float32, the command says bf16"):
+        glue(replace(chosen, precision="bf16"))
+    [job] = plan_jobs(chosen, chosen.model, ["sst2"], [9])
+    assert job.problem.plan.fit.precision == "bf16"
+    assert "precision bf16" in job.problem.preset
+
+
 def test_killed_it_goes_on_and_ends_the_same(done, encoder_folder, glue_folder, tmp_path):
     out = tmp_path / "glue"
     command = [sys.executable, "-m", "electrify", "glue", encoder_folder, "--data", glue_folder]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from electrify.objectives.masked_lm import MOST_BYTES_OF_LOGITS
+
 ROOT = Path(__file__).parents[2]
 needs_compiler = pytest.mark.skipif(
     shutil.which(os.environ.get("CXX", "c++")) is None,
@@ -84,6 +86,19 @@ def test_rows_without_padding_use_flash_attention(traced, case) -> None:
     else:
         flash = precision != "float32" and not padded
         assert traced["kernels"].keys() == {"flash" if flash else "memory-efficient"}
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_chunks_bound_the_memory_of_logits() -> None:
+    """With two layers and a width of 64, logits are nearly all there is at 256 rows × 77 slots."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "embedding_size": 64,
+             "num_attention_heads": 1, "intermediate_size": 64}  # fmt: skip
+    case = ["electra-base", sizes, 256, "bf16"]
+    all_at_once, chunked = run("logits", json.dumps([[*case, None], [*case, MOST_BYTES_OF_LOGITS]]))
+    logits = 256 * 77 * 30_522 * 4
+    assert all_at_once > 2.5 * logits
+    assert chunked < logits
 
 
 @needs_compiler

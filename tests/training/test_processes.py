@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,9 +16,10 @@ from tests.training.conftest import RECIPE
 from tests.training.nursery import wait_for
 from tests.training.test_pretrain import NO_DROPOUT
 
-from electrify.errors import UserError
+from electrify.errors import EXIT_GUARD, GuardError, UserError
 from electrify.storage.lock import hold
 from electrify.training import checkpoint
+from electrify.training.replicas import bit_sums, check_replicas
 from electrify.training.sharding import check_can_shard
 
 STEPS = 12
@@ -127,6 +129,56 @@ def test_the_losses_are_those_of_one_process(
     for key, loss in theirs.items():
         assert mine[key] == pytest.approx(loss, rel=1e-6), key
     same_weights(run, alone, 3e-6)
+
+
+# Flips the lowest bit of one weight of the second rank after the eighth update.
+FLIPPED = """
+import torch
+from electrify.training import training
+def step(self, *arguments, step=training.Stepper.apply, done=[], **named):
+    step(self, *arguments, **named)
+    done.append(1)
+    if len(done) == 8 and os.environ["RANK"] == "1":
+        next(self.model.parameters()).detach().view(-1).view(torch.int32)[5] ^= 1
+training.Stepper.apply = step
+"""
+
+
+def test_ranks_with_different_weights_save_nothing(nursery, recipe, shards, tmp_path):
+    run, log = tmp_path / "run", tmp_path / "run.log"
+    port, before = str(free_port()), TWO_RANKS + FLIPPED
+    code = nursery.run(*command(recipe, shards, run), before=before, log=log, MASTER_PORT=port)
+    said = log.read_text()
+    assert code == EXIT_GUARD, said
+    assert "the weights are no longer the same on all ranks" in said
+    assert "rank 1 differs from rank 0 in 1 of" in said
+    assert "the last good checkpoint is kept" in said
+    assert [found.step for found in checkpoint.stored(run / "checkpoints")] == [6, 0]
+
+
+@pytest.mark.parametrize(
+    ("sums", "which"),
+    [
+        ([[1, 2], [1, 2], [1, 3]], "rank 2 differs from 2 equal ranks in 1 of 2"),
+        ([[0, 0], [1, 2], [1, 2], [1, 2]], "rank 0 differs from 3 equal ranks in 2 of 2"),
+        ([[1, 2], [0, 2], [1, 2], [5, 2], [1, 2]], "ranks 1, 3 differ from 3 equal ranks in 1"),
+    ],
+)
+def test_the_rank_with_other_weights_is_named(sums, which):
+    engine = SimpleNamespace(world=len(sums), gather=lambda own: torch.tensor(sums))
+    with pytest.raises(GuardError, match=which):
+        check_replicas(engine, torch.nn.Linear(2, 2))
+    engine.gather = lambda own: torch.stack([own] * 4)
+    check_replicas(engine, torch.nn.Linear(2, 2))
+
+
+def test_any_bit_of_any_parameter_counts():
+    model = torch.nn.Linear(300, 200)
+    before = bit_sums(model)
+    for parameter in model.parameters():
+        with torch.no_grad():
+            parameter.view(-1)[7] *= 1 + 2**-23
+    assert (bit_sums(model) != before).all()
 
 
 DISAGREEING = """
@@ -395,3 +447,21 @@ def test_a_batch_size_that_does_not_divide_evenly_is_refused():
             engine.rows(8)
     finally:
         engine.world = world
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("--shard",)], ids=["replicas", "sharded"])
+def test_chunks_of_logits_on_two_ranks_give_the_losses_of_one_process(
+    flags, alone, nursery, recipe, shards, tmp_path
+):
+    run, log = tmp_path / "run", tmp_path / "run.log"
+    before = TWO_RANKS + "from electrify.objectives import masked_lm\n"
+    before += "masked_lm.MOST_BYTES_OF_LOGITS = 1\n"  # every slot is a chunk
+    where = {"log": log, "MASTER_PORT": str(free_port())}
+    assert nursery.run(*command(recipe, shards, run), *flags, before=before, **where) == 0, (
+        log.read_text()
+    )
+    mine, theirs = losses(run), losses(alone)
+    assert mine.keys() == theirs.keys()
+    for key, loss in theirs.items():
+        assert mine[key] == pytest.approx(loss, rel=1e-5), key

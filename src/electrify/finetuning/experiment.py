@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from electrify.errors import DamagedError, GuardError
+from electrify.finetuning.devices import finetuning_precision
 from electrify.finetuning.encoder import HEADS_INITIALIZED, Encoder, open_encoder
 from electrify.finetuning.fit import (
     FitResult,
@@ -154,9 +155,11 @@ def train_and_measure(
     fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, on_progress)
     problem.learned(network)
     raw, answers, scores = {}, {}, {}
+    together = problem.answered_together
+    precision = finetuning_precision(settings.precision, device)
     for name in problem.splits:
         examples, rows = splits[name]
-        raw[name] = outputs(network, rows.lengths, rows.collate, problem.answered_together)
+        raw[name] = outputs(network, rows.lengths, rows.collate, together, precision)
         answers[name] = problem.answers(rows, raw[name])
         scores[name] = problem.measure(examples, answers[name])
     problem.keep(folder, TrainedModel(network, encoder, splits, raw, answers, scores, fitted))

@@ -18,6 +18,7 @@ from torch import nn
 
 from electrify.errors import UserError
 from electrify.finetuning.batches import Shuffled, batches_by_length
+from electrify.finetuning.devices import finetuning_precision
 from electrify.finetuning.options import Fit
 from electrify.models.export import in_evaluation
 from electrify.models.inputs import batch_to_device
@@ -25,12 +26,13 @@ from electrify.recipes.ranges import RANGES, Range
 from electrify.recipes.schema import Optimizer
 from electrify.storage.commit import read_json, write_json
 from electrify.training.checkpoint import Policy, Writer
-from electrify.training.engine import Engine
+from electrify.training.engine import Engine, autocast_to
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.layers import layer_scale
 from electrify.training.loop import resume, train
 from electrify.training.observer import MetricValues, StderrWarnings, warn
 from electrify.training.optim import build_optimizer
+from electrify.training.precision import MatmulPrecision
 from electrify.training.saving import newest_checkpoint
 from electrify.training.schedule import factor
 from electrify.training.signals import Stop, watching
@@ -81,8 +83,8 @@ def fit(
     which a killed run is resumed.
     """
     check_hyperparameters(settings)
-    engine = Engine(settings.precision, device)
-    if settings.precision != "float32" and engine.choice.slow:
+    engine = Engine(finetuning_precision(settings.precision, device), device)
+    if engine.choice.slow:
         _warn_once(engine.choice.reason)
     model.to(engine.device).train()
     shuffled = Shuffled(lengths, settings.batch_size, seed)
@@ -121,7 +123,7 @@ def fit(
         schedule=lambda step: (
             settings.lr * factor(settings.schedule, step, steps, steps * settings.warmup)
         ),
-        guard=Guard(GuardSettings(on_spike="off"), scaled=settings.precision == "fp16"),
+        guard=Guard(GuardSettings(on_spike="off"), scaled=engine.precision == "fp16"),
         stop=Stop(),
         observer=observer,
         writer=Writer(checkpoints, Policy(keep_last=1)) if checkpoints else None,
@@ -211,15 +213,24 @@ def _warn_once(text: str) -> None:
 
 @torch.no_grad()
 def outputs(
-    model: Any, lengths: Sequence[int], collate: Collate, batch_size: int = 64
+    model: Any,
+    lengths: Sequence[int],
+    collate: Collate,
+    batch_size: int = 64,
+    precision: MatmulPrecision = "float32",
 ) -> list[NDArray[np.float32]]:
-    """Return `model.logits` of every example, in order; batches have similar lengths."""
+    """Return `model.logits` of every example, in order; batches have similar lengths.
+
+    Matmuls run in `precision`, which is that of training; the logits are float32.
+    """
     device = next(model.parameters()).device
     logits: list[Any] = [None] * len(lengths)
     with in_evaluation(model):
         for indices in batches_by_length(lengths, batch_size):
             batch = batch_to_device(collate(indices), device)
-            batch_logits = model.logits(batch).float().cpu().numpy()
+            with autocast_to(precision, device):
+                logits_on_device = model.logits(batch)
+            batch_logits = logits_on_device.float().cpu().numpy()
             for index, row in zip(indices, batch_logits, strict=True):
                 logits[index] = row
     return logits

@@ -8,6 +8,7 @@ import tyro
 
 from electrify.config import AcceptsTextPaths
 from electrify.training.layers import LayerDecayKind
+from electrify.training.precision import Asked
 
 PresetName = Literal["paper", "official-code", "seed-003", "seed-004"]
 HeadKind = Literal["official", "own"]
@@ -42,8 +43,8 @@ class Fit:
     """Fraction of the steps used for learning-rate warm-up."""
     clip: float = 1.0
     """Maximum global gradient norm; 0 disables clipping."""
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """Precision of matmuls."""
+    precision: Asked = "auto"
+    """Precision of matmuls; auto: bf16 on a GPU that has it, float32 on a CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +69,16 @@ class Tuning(AcceptsTextPaths):
     """Examples per step; by default the preset's 32."""
     layer_decay: float | None = None
     """Layer-wise learning-rate decay; by default the preset's; 1 disables it."""
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """Precision of matmuls; bf16 is faster on hardware that supports it."""
+    precision: Asked = "auto"
+    """Precision of matmuls; auto: bf16 on a GPU that has it, float32 on a CPU."""
     from_mnli: str = ""
     """Comma-separated tasks to initialize from the MNLI run, besides those of the preset."""
     length: int = 128
     """Maximum tokens per example."""
     train_limit: int = 0
     """Use only the first N examples of each training file; 0 uses all."""
-    workers: int = 1
-    """Jobs to run in parallel; 0 uses all CPU cores."""
+    workers: int | None = None
+    """Jobs to run in parallel, one on each GPU in turn; by default one per GPU; 0: one per core."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; auto uses CUDA if available, otherwise the CPU."""
 
@@ -240,5 +241,7 @@ class Predict(AcceptsTextPaths):
     """Maximum tokens per text; 0 uses the length that the model was fine-tuned with."""
     batch_size: int = 64
     """Texts per batch."""
+    precision: Asked = "auto"
+    """Precision of matmuls; auto: that of fine-tuning, or float32 where that is slow."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to predict on; auto uses CUDA if available, otherwise the CPU."""

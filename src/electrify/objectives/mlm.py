@@ -74,7 +74,7 @@ class MaskedLanguageModel(Objective):
         return prediction.loss, {
             "mlm_loss": prediction.loss.detach(),
             "slots": prediction.weights_M.sum(),
-            "mlm_correct": prediction.correct(),
+            "mlm_correct": prediction.correct,
         }
 
     @staticmethod

@@ -27,7 +27,7 @@ from electrify.objectives.bands import (
     frequency_band,
     guessing_levels,
 )
-from electrify.objectives.masked_lm import EPSILON, predict_slots
+from electrify.objectives.masked_lm import EPSILON, Sample, predict_slots
 from electrify.objectives.objective import Metric, Objective, Role, Sums, fraction
 from electrify.objectives.rtd_metrics import (
     detection_curves,
@@ -131,18 +131,9 @@ class ReplacedTokenDetection(Objective):
         With `noise_MV`, sampling is Gumbel-max as in the official code; without it, each slot is
         sampled with its uniform number.
         """
-        prediction = predict_slots(self.generator, batch, totals)
-        probs_MV = sampling.adjusted(
-            prediction.probs_MV,
-            self.weights.temperature,
-            prediction.original_M,
-            self.weights.disallow_correct,
-        )
-        if noise_MV is None:
-            sampled_M = sampling.inverse_cdf(probs_MV, batch.uniforms_BN.flatten())
-        else:
-            sampled_M = sampling.gumbel_max(probs_MV, noise_MV)
-        corrupted = corrupt(batch, sampled_M.view_as(batch.positions_BN))
+        sample = sampler(self.weights, batch.uniforms_BN.flatten(), noise_MV)
+        prediction = predict_slots(self.generator, batch, totals, sample)
+        corrupted = corrupt(batch, prediction.sampled_M.view_as(batch.positions_BN))
         logits_BL = replaced_logits(call(self.discriminator, corrupted.ids_BL, batch).logits)
         real_BL = batch.attention_BL.float()
         losses_BL = nn.functional.binary_cross_entropy_with_logits(
@@ -157,7 +148,7 @@ class ReplacedTokenDetection(Objective):
             "generator_loss": prediction.loss.detach(),
             "discriminator_loss": discriminator_loss.detach(),
             "slots": prediction.weights_M.sum(),
-            "generator_correct": prediction.correct(),
+            "generator_correct": prediction.correct,
             **detection_sums(logits_BL.detach(), corrupted.labels_BL, real_BL),
         }
 
@@ -230,6 +221,19 @@ def weights_of(recipe: Recipe) -> Weights:
         objective.temperature,
         objective.disallow_correct,
     )
+
+
+def sampler(weights: Weights, uniforms_M: Tensor, noise_MV: Tensor | None = None) -> Sample:
+    """Return how tokens are sampled from the generator's probabilities."""
+
+    def sample(probs_CV: Tensor, original_C: Tensor, slots: slice) -> Tensor:
+        temperature, disallow_correct = weights.temperature, weights.disallow_correct
+        probs_CV = sampling.adjusted(probs_CV, temperature, original_C, disallow_correct)
+        if noise_MV is None:
+            return sampling.inverse_cdf(probs_CV, uniforms_M[slots])
+        return sampling.gumbel_max(probs_CV, noise_MV[slots])
+
+    return sample
 
 
 @torch.no_grad()

@@ -14,9 +14,8 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, open_encoder
 from electrify.models.detectors import open_discriminator, open_masked_lm
 from electrify.models.inputs import ModelInputs, call
-from electrify.objectives import sampling
 from electrify.objectives.masked_lm import predict_slots
-from electrify.objectives.rtd import Weights, replaced_logits, weights_of
+from electrify.objectives.rtd import Weights, replaced_logits, sampler, weights_of
 from electrify.reports.threshold import Threshold, of_metrics, of_run
 from electrify.storage.commit import read_manifest
 from electrify.tokens import tokenizer as tokenizers
@@ -52,14 +51,13 @@ def sampled(
 
     Some released networks have more outputs than their tokenizer has tokens; those are not drawn.
     """
-    prediction = predict_slots(generator, inputs, inputs.totals())
-    probs_MV = sampling.adjusted(
-        prediction.probs_MV[:, :vocab_size],
-        weights.temperature,
-        prediction.original_M,
-        weights.disallow_correct,
-    )
-    sampled_M = sampling.inverse_cdf(probs_MV, inputs.uniforms_BN.flatten())
+    sample = sampler(weights, inputs.uniforms_BN.flatten())
+    sampled_M = predict_slots(
+        generator,
+        inputs,
+        inputs.totals(),
+        lambda probs_CV, *others: sample(probs_CV[:, :vocab_size], *others),
+    ).sampled_M
     return sampled_M.view_as(inputs.positions_BN)
 
 

@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 from electrify.errors import UserError
 from electrify.models.fast import keep_freed_memory
 from electrify.models.inputs import copied_to
-from electrify.training.precision import Asked, Choice, choose_precision
+from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
 from electrify.training.sharding import full_tensor
 
 _Result = TypeVar("_Result")
@@ -128,9 +128,7 @@ class Engine:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return a context in which matmuls run in the run's precision."""
-        if self.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=DTYPES[self.precision])
+        return autocast_to(self.precision, self.device)
 
     @contextmanager
     def accumulating(self, model: nn.Module, last: bool) -> Iterator[None]:
@@ -227,6 +225,11 @@ class Engine:
         parts = torch.split(self.all_reduce(flat), [sums[name].numel() for name in names])
         return {n: part.view(sums[n].shape) for n, part in zip(names, parts, strict=True)}
 
+    def gather(self, tensor: Tensor) -> Tensor:
+        """Return the tensors of all ranks, stacked, on the CPU."""
+        stacked: Tensor = self.accelerator.gather(tensor.unsqueeze(0))
+        return stacked.cpu()
+
     def any_reason(self, mine: str) -> str:
         """Return why this or another rank wants to stop; empty if none does."""
         if float(self.all_reduce(torch.tensor(float(bool(mine))))) == 0:
@@ -278,6 +281,13 @@ class Engine:
         """Leave the process group."""
         if self.world > 1 and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+def autocast_to(precision: MatmulPrecision, device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which matmuls on a device run in a precision."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])
 
 
 def _other_state(device: str, why: str) -> UserError:

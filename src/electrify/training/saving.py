@@ -12,6 +12,7 @@ from electrify.training.checkpoint import SaveError, Snapshot, Stored, Writer, s
 from electrify.training.engine import Engine
 from electrify.training.journal import NO_NAMES, renamed
 from electrify.training.observer import Observer
+from electrify.training.replicas import check_replicas
 from electrify.training.state import (
     load_model,
     load_optimizer,
@@ -28,8 +29,12 @@ def weights_are_finite(run: Training) -> bool:
 
 
 def save(run: Training, step: int) -> None:
-    """Write a checkpoint in the background; an error is reported now or later in the loop."""
+    """Write a checkpoint in the background; an error is reported now or later in the loop.
+
+    Ranks whose weights differ save nothing, so that the last good checkpoint is kept.
+    """
     engine, model = run.stepper.engine, run.stepper.model
+    check_replicas(engine, model)
     # Gathering is collective, so every rank takes part before those that do not write return.
     sums = {name: value.tolist() for name, value in engine.all_reduce_sums(run.sums).items()}
     weights = engine.gather_full_tensors(model_tensors(model))

@@ -6,14 +6,20 @@ Rerunning the command runs only the jobs that are missing, so that seeds and tas
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from electrify.config import check_minimum, unknown
 from electrify.errors import UserError
+from electrify.finetuning.devices import (
+    finetuning_precision,
+    settle_precision,
+    visible_gpus,
+    worker_count,
+)
 from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
 from electrify.finetuning.experiment import (
     LOADED,
@@ -36,16 +42,18 @@ from electrify.progress import duration, progress
 from electrify.storage.commit import read_json
 from electrify.storage.lock import hold
 
+_Settings = TypeVar("_Settings", bound=Tuning)
+
 
 def glue(settings: Glue) -> list[dict[str, Any]]:
     """Run the missing jobs, then print and write the tables; returns the results."""
     names = task_names(settings.tasks)
-    check_settings(settings)
+    settings = settled(settings)
     seeds = settings.seeds or PRESETS[settings.preset].seeds
     jobs = plan_jobs(settings, settings.model, names, range(seeds))
     settings.out.mkdir(parents=True, exist_ok=True)
     with hold(settings.out / "lock", f"fine-tuning in {settings.out}"):
-        run_missing(jobs, settings.workers)
+        run_missing(jobs, worker_count(settings.workers, settings.device))
         drop_models(settings.out, sources_of(jobs))
     results = read_results(settings.out)
     name = short_name(settings.model)
@@ -117,12 +125,14 @@ def run_job(job: Job, on_progress: OnProgress = no_progress) -> Result:
     return run_one(job.problem, job.model, job.seed, job.folder, fit, job.device, on_progress)
 
 
-def check_settings(settings: Tuning) -> None:
-    """Refuse invalid settings before anything is loaded."""
+def settled(settings: _Settings) -> _Settings:
+    """Refuse invalid settings before anything is loaded; returns them with the precision."""
     check_folder(settings.data)
     check_minimum(settings, train_limit=0, workers=0)
     if settings.out.is_file():
         raise UserError(f"{settings.out} is a file", got=f"{settings.out}", fix="use a folder")
+    precision = settle_precision(settings.precision, settings.device, settings.out)
+    return replace(settings, precision=precision)
 
 
 def task_names(text: str) -> list[str]:
@@ -163,13 +173,15 @@ CHANGES = {
     field.name: field.default
     for field in fields(Tuning)
     if field.name not in ("data", "out", "preset", "train_limit", "workers", "device")
-}
+} | {"precision": "float32"}
 
 
 def plan_jobs(
     settings: Tuning, model: str, names: Sequence[str], seeds: Sequence[int]
 ) -> list[Job]:
     """Return all jobs; those that other jobs start from come first."""
+    precision = finetuning_precision(settings.precision, settings.device)
+    settings = replace(settings, precision=precision)
     preset, encoder = PRESETS[settings.preset], open_encoder(model)
     _check_model(settings, preset, encoder)
     chains = dict(preset.chains)
@@ -193,7 +205,8 @@ def plan_jobs(
         dev = [split for split in task.dev_splits if split in hashes]
         problem = GlueProblem(settings.data, task, plan, label, dev, settings.train_limit, start)
         problems[name] = problem.with_identity(model, digest, hashes)
-    where = settings.out, settings.device, _threads(settings.workers)
+    workers = worker_count(settings.workers, settings.device)
+    where = settings.out, settings.device, _threads(workers)
     return [Job(problems[name], model, seed, *where) for name, seed in wanted]
 
 
@@ -234,7 +247,8 @@ def run_missing(jobs: Sequence[Job], workers: int) -> None:
     if not missing:
         return
     done = len(jobs) - len(missing)
-    with LOADED, progress("fine-tuning") as update, executor(workers) as pool:
+    gpus = visible_gpus(missing[0].device)
+    with LOADED, progress("fine-tuning") as update, executor(workers, gpus) as pool:
         for chained in (False, True):
             wave = [job for job in missing if bool(job.problem.starts_from) == chained]
             wave = [job for job in wave if not _source_failed(job)]

@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from electrify.errors import UserError
+from electrify.finetuning.devices import worker_count
 from electrify.finetuning.glue.command import (
-    check_settings,
     drop_models,
     plan_jobs,
     run_missing,
+    settled,
     task_names,
 )
 from electrify.finetuning.glue.results import read_results, run_notes, summarise
@@ -32,7 +33,7 @@ from electrify.training.options import Export
 def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:
     """Run the missing jobs, then print and write the learning curve; returns the results."""
     names = task_names(settings.tasks)
-    check_settings(settings)
+    settings = settled(settings)
     steps = sorted(c.step for c in RunFolder(settings.run).saved())
     if not steps:
         raise UserError(
@@ -47,7 +48,7 @@ def probe(settings: Probe) -> dict[int, list[dict[str, Any]]]:
             export_run(Export(run=settings.run, out=out / "model", step=step))
             encoder = encoder_folder(out / "model")
             jobs = plan_jobs(replace(settings, out=out), str(encoder), names, range(settings.seeds))
-            run_missing(jobs, settings.workers)
+            run_missing(jobs, worker_count(settings.workers, settings.device))
             drop_models(out, keep=set())
     results = {  # including checkpoints that were deleted since
         int(folder.name.removeprefix("step-")): read_results(folder)

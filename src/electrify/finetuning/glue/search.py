@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from electrify.errors import UserError, needs
-from electrify.finetuning.glue.command import check_settings, plan_jobs, run_missing, task_names
+from electrify.finetuning.glue.command import plan_jobs, run_missing, settled, task_names
 from electrify.finetuning.glue.results import main_score
 from electrify.finetuning.options import Search
 from electrify.finetuning.results import read_result
@@ -34,7 +34,7 @@ def search(settings: Search) -> None:
         raise UserError(
             "search needs exactly one task", got=f"--task {settings.task}", fix="use --task cola"
         )
-    check_settings(settings)
+    settings = settled(settings)
     for name in SPACE:
         if (value := getattr(settings, name)) is not None:
             flag = f"--{name.replace('_', '-')}"
@@ -102,7 +102,8 @@ def _describe(chosen: dict[str, Any]) -> str:
 
 
 def _score(settings: Search, name: str, number: int, chosen: dict[str, Any]) -> float:
-    trial = replace(settings, out=settings.out / "trials" / f"{number:04d}", **chosen)
+    out = settings.out / "trials" / f"{number:04d}"
+    trial = replace(settings, out=out, workers=1, **chosen)
     jobs = plan_jobs(trial, settings.model, [name], [0])
     run_missing(jobs, workers=1)
     result = read_result(jobs[-1].folder / "result.json")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from electrify.errors import UserError
+from electrify.finetuning.devices import prediction_precision
 from electrify.finetuning.encoder import fingerprint, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.glue import data as glue_data
@@ -147,10 +148,11 @@ def _predicted(
     encoder = open_encoder(source)
     model = load_finetuned(problem, encoder, result.seed, folder)
     model.to(Engine(device=settings.device).device)
+    precision = prediction_precision(problem.plan.fit.precision, settings.device)
     predictions = {}
     for file in files:
         rows = problem.prepare(problem.read(file.split), encoder, learn=False)
-        logits = outputs(model, rows.lengths, rows.collate)
+        logits = outputs(model, rows.lengths, rows.collate, precision=precision)
         predictions[file.name] = [float(a.prediction) for a in problem.answers(rows, logits)]
     return predictions
 

@@ -11,6 +11,7 @@ DIR/.parts/seed-N     during training: the checkpoints, model and scores of a ru
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 
 from electrify.config import check_minimum, to_dict, to_toml
 from electrify.errors import UserError, visible
+from electrify.finetuning.devices import settle_precision
 from electrify.finetuning.encoder import Encoder, fingerprint, open_encoder
 from electrify.finetuning.experiment import (
     LOADED,
@@ -63,6 +65,8 @@ def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
     """
     check_hyperparameters(settings.fit)
     check_minimum(settings, length=1, seeds=1)
+    precision = settle_precision(settings.fit.precision, settings.device, settings.out)
+    settings = replace(settings, fit=replace(settings.fit, precision=precision))
     requested = Columns(settings.text, settings.pair, settings.label)
     training = read_training(settings.train, settings.kind, requested)
     dev = read_matching(settings.dev, training.target, training.columns)

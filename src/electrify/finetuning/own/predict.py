@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from electrify.config import check_minimum
 from electrify.errors import UserError, visible
+from electrify.finetuning.devices import prediction_precision, recorded_precision
 from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Predict
@@ -86,7 +87,7 @@ def predict(settings: Predict) -> str:
     rows = prepare_rows(target, data, encoder, length, labelled=False)
     network = load_network(AUTO_CLASSES[target.kind], str(settings.model))
     model = MODEL_CLASSES[target.kind](network.to(Engine(device=settings.device).device))
-    predictions = answers(target, rows, _outputs(model, rows, settings.batch_size))
+    predictions = answers(target, rows, _outputs(model, rows, settings))
     if sentence and not settings.out:
         content = _format_sentence(data, predictions[0])
     elif isinstance(data, Sentences):
@@ -278,8 +279,11 @@ def _present(known: Columns | None, table: DataTable, requested: Columns) -> Col
     return Columns(known.text, known.pair, requested.label or label)
 
 
-def _outputs(model: Any, rows: OwnRows, batch_size: int) -> list[NDArray[np.float32]]:
-    done = 0
+def _outputs(model: Any, rows: OwnRows, settings: Predict) -> list[NDArray[np.float32]]:
+    done, precision = 0, settings.precision
+    if precision == "auto":
+        trained = recorded_precision(settings.model) or "auto"
+        precision = prediction_precision(trained, settings.device)
     with progress("predicting") as update:
 
         def collate(numbers: NDArray[np.int64]) -> Any:
@@ -288,7 +292,7 @@ def _outputs(model: Any, rows: OwnRows, batch_size: int) -> list[NDArray[np.floa
             update(done / len(rows.lengths), f"{done:,} rows")
             return rows.collate(numbers)
 
-        return outputs(model, rows.lengths, collate, batch_size)
+        return outputs(model, rows.lengths, collate, settings.batch_size, precision)
 
 
 def _format_predictions(

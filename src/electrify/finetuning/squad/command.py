@@ -8,10 +8,12 @@ OUT/model                      the model: a transformers folder with the simple 
                                with the official head, which is in head.safetensors
 """
 
+from dataclasses import replace
 from typing import Any
 
 from electrify.config import check_minimum, to_toml
 from electrify.errors import GuardError, UserError
+from electrify.finetuning.devices import settle_precision
 from electrify.finetuning.encoder import HEADS_INITIALIZED, fingerprint
 from electrify.finetuning.experiment import (
     LOADED,
@@ -35,6 +37,8 @@ def squad(settings: Squad) -> dict[str, Any]:
     """Fine-tune, answer and score, unless the result exists; return the result."""
     check_hyperparameters(settings.fit)
     check_minimum(settings, dev_limit=0)
+    precision = settle_precision(settings.fit.precision, settings.device, settings.out)
+    settings = replace(settings, fit=replace(settings.fit, precision=precision))
     files = find_files(settings.data, settings.version)
     problem = SquadProblem(settings, files, SPAN_HEADS[settings.head].batch_size)
     with LOADED:
