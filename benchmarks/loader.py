@@ -1,6 +1,6 @@
 """Measure the rows per second of a job by its number of ranks: `python benchmarks/loader.py`.
 
-    python benchmarks/loader.py TEXT VOCAB_TXT [--rounds 7]
+    python benchmarks/loader.py TEXT VOCAB_TXT [--rounds 15]
 
 TEXT is plain text with blank lines between documents, compressed or not; it is prepared at two
 lengths first. Each rank makes its own rows of the global batch, so a batch is there after the time
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("text", type=Path)
     parser.add_argument("vocab", type=Path)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     print(where())
     table = Table("batch", "masking", "ranks", "CPU ms of a rank", "rows/s of the job", "of linear")

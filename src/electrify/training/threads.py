@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 CHECK_SECONDS = 0.5
-BUSY, FREE = 0.25, 0.1  # seconds that threads wait for a core, in a second
+CONTENDED, UNCONTENDED = 0.25, 0.1  # seconds that threads wait for a core, in a second
 POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
@@ -51,10 +51,10 @@ def _watch() -> None:
         waited, now = seconds_waited() or 0.0, time.perf_counter()
         share = (waited - before) / (now - begin)
         before, begin = waited, now
-        if end is None and share > BUSY:
+        if end is None and share > CONTENDED:
             end = threading.Event()
             threading.Thread(target=_idle_threads, args=(end,), daemon=True).start()
-        elif end is not None and share < FREE:
+        elif end is not None and share < UNCONTENDED:
             end.set()
             end = None
 
