@@ -66,7 +66,8 @@ class Batches:
     def __getitem__(self, step: int) -> ArrayBatch:
         rows_B = np.array(self.rows, dtype=np.int64)
         first = step * self.batch_size
-        if len(rows_B) < self.batch_size:  # all ranks stop at the same batch if a shard is damaged
+        if len(rows_B) < self.batch_size and not self.examples.all_open:
+            # All ranks stop at the same batch if a shard is damaged.
             self.examples.open_for(self._chosen(np.arange(first, first + self.batch_size)))
         texts = self._read(first + rows_B)
         begins_BL = None if self._begins_word is None else self._begins_word[texts[0]]

@@ -26,6 +26,7 @@ from electrify.reports.page import (
 from electrify.reports.plots import short
 from electrify.reports.provenance import sources_table
 from electrify.reports.run import COUNTS, TRAIN_SPLIT, VALIDATION_SPLIT, RunRecord
+from electrify.training.extension import REPLANNED
 
 MOST_ROWS = 24  # in the table of metrics
 SIMPLE_CURVES = {
@@ -219,7 +220,9 @@ def _provenance(run: RunRecord) -> list[Html]:
     ]
     if about["identity"].get("budget"):
         rows.append(("Time budget", text(about["identity"]["budget"])))
-    rows += [("Extension", text(str(extension))) for extension in run.extensions]
+    for extension in run.extensions:
+        label = "Re-planned" if extension.schedule == REPLANNED else "Extension"
+        rows.append((label, text(str(extension))))
     recipe = Html(f'<pre tabindex="0">{text(to_toml(run.recipe).strip())}</pre>')
     return [
         pairs(rows),

@@ -220,6 +220,11 @@ class Shards:
         for number in np.unique(np.searchsorted(self._ends, indices, side="right")):
             self._opened(int(number))
 
+    @property
+    def all_open(self) -> bool:
+        """Return whether every shard has been opened and verified."""
+        return len(self._open) == len(self._entries)
+
     def _renew_locks(self) -> None:
         self._locks = [Lock() for _ in self._entries]
 

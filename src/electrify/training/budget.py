@@ -1,7 +1,7 @@
 """Turn a time budget into a number of steps, measured on the first batches before training starts.
 
-The number is fixed when the run starts, so that the run is the same however often it is resumed. On
-a machine that slows down it takes longer than its budget, and reports so at its end.
+The number is recorded when the run starts, so that the run is the same however often it is resumed.
+If the speed changes by more than a third later, a new number is planned and recorded (pace.py).
 """
 
 import math
@@ -124,7 +124,7 @@ def _measure(
     begin, scale = time.monotonic(), engine.scale_state()
     _warm_up(stepper, evaluated, stop)
     warm, cpu_begin = time.monotonic(), time.process_time()
-    one_step = _seconds_per_step(stepper, _seconds_to_measure(seconds), stop) * OVERHEAD
+    one_step = _seconds_per_step(stepper, seconds_to_measure(seconds), stop) * OVERHEAD
     threads = max(time.monotonic() - warm, 1e-9) * torch.get_num_threads()
     on_cpu = engine.device.type == "cpu"
     cpu_share = (time.process_time() - cpu_begin) / threads if on_cpu else 1.0
@@ -163,11 +163,12 @@ def cause_of_few_steps(choice: Choice, cpu_share: float, load: float) -> str:
 
 def announcement(seconds: float) -> str:
     """Return the line printed before the time per step is measured."""
-    about = duration(max(1.0, _seconds_to_measure(seconds)))
+    about = duration(max(1.0, seconds_to_measure(seconds)))
     return f"time budget {duration(seconds)}: measuring the time per step for about {about}"
 
 
-def _seconds_to_measure(seconds: float) -> float:
+def seconds_to_measure(seconds: float) -> float:
+    """Return for how long steps are measured at the start of a budget."""
     return min(seconds * MEASURING_SHARE, MAX_MEASURING_SECONDS)
 
 

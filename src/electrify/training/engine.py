@@ -20,6 +20,7 @@ from electrify.models.fast import keep_freed_memory
 from electrify.models.inputs import copied_to
 from electrify.training.precision import Asked, Choice, MatmulPrecision, choose_precision
 from electrify.training.sharding import full_tensor
+from electrify.training.threads import sleep_when_busy
 
 _Result = TypeVar("_Result")
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -77,6 +78,7 @@ class Engine:
         self.device = self.accelerator.device
         if self.device.type == "cpu":
             keep_freed_memory()
+            sleep_when_busy()
         else:
             torch.set_float32_matmul_precision("high")  # TF32: eight times as fast on an A100
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes

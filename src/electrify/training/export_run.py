@@ -7,7 +7,7 @@ from typing import Any
 
 from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
 from electrify.objectives.card import CardInputs, card
-from electrify.training.extension import begun_before, planned_ends
+from electrify.training.extension import REPLANNED, begun_before, planned_ends
 from electrify.training.folder import RunFolder
 from electrify.training.journal import NO_NAMES, read_metrics
 from electrify.training.options import Export
@@ -25,7 +25,8 @@ def export_run(settings: Export) -> dict[str, Path]:
     networks = {**objective.networks, ENCODER_ROLE: encoder_alone(main)}
     for name, value in objective.config_fields(record).items():
         setattr(main.config, name, value)
-    total, extended = planned_ends(recipe, extensions)[-1], tuple(map(str, extensions))
+    total = planned_ends(recipe, extensions)[-1]
+    extended = tuple(str(e) for e in extensions if e.schedule != REPLANNED)
     facts = CardInputs(objective, recipe, step, about["shards"], record, total, extended)
     cards = {role: card(role, net, facts) for role, net in networks.items()}
     identity = {"run": about["identity"], "step": step}

@@ -1,7 +1,8 @@
-"""Extensions of a run beyond its planned steps, recorded in run.json.
+"""Changes of the planned steps of a run, recorded in run.json: extensions and re-plans.
 
-An extension starts where the run would have ended, and its learning rate is a function of the step
-alone. So the steps before it are unchanged, it resumes exactly, and it can be extended again.
+An extension starts where the run would have ended; a re-plan gives a run with a time budget another
+end, from a step on the way. The learning rate stays a function of the step alone. So the steps
+before are unchanged, the run resumes exactly, and it can be extended again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,18 +17,21 @@ from electrify.storage.commit import damaged
 from electrify.training.schedule import factor
 
 ExtensionSchedule = Literal["rewarm", "constant"]
+REPLANNED: Literal["replanned"] = "replanned"
+Rates = Callable[[float], float]
+"""Maps a step to its learning rate."""
 LEAST_CONSTANT = 0.1  # of the peak learning rate: most schedules end at 0, where nothing is learned
 
 
 @dataclass(frozen=True)
 class Extension:
-    """Steps that were added to a run."""
+    """Steps that were added to a run, or that replace its remaining ones."""
 
     start: int
-    """Number of steps of the run before it was extended."""
+    """Number of steps before the change: all that were planned, or those done at a re-plan."""
     end: int
     """Number of steps of the run since then."""
-    schedule: ExtensionSchedule
+    schedule: ExtensionSchedule | Literal["replanned"]
     asked: str
     """What the command asked for, such as "--more 1h"."""
 
@@ -43,10 +47,16 @@ def extensions_of(about: Mapping[str, Any], path: Path) -> list[Extension]:
     except (UserError, TypeError) as error:
         raise damaged(path, f"extensions: {error}") from error
     for number, extension in enumerate(found):
-        follows = number == 0 or extension.start == found[number - 1].end
+        follows = number == 0 or _may_follow(found[number - 1], extension)
         if not follows or not 0 < extension.start < extension.end:
             raise damaged(path, f"extensions: {extension}")
     return found
+
+
+def _may_follow(before: Extension, extension: Extension) -> bool:
+    if extension.schedule == REPLANNED:
+        return before.start < extension.start < before.end
+    return extension.start == before.end
 
 
 def begun_before(extensions: Sequence[Extension], step: int) -> list[Extension]:
@@ -55,32 +65,44 @@ def begun_before(extensions: Sequence[Extension], step: int) -> list[Extension]:
 
 
 def planned_ends(recipe: Recipe, extensions: Sequence[Extension]) -> list[int]:
-    """Return the steps at which the run ends or would have ended; the last is its total."""
-    return [recipe.run.steps, *(extension.end for extension in extensions)]
+    """Return the steps at which the run ends or ended before; the last is its total."""
+    ends = [recipe.run.steps]
+    for extension in extensions:
+        if extension.schedule == REPLANNED:
+            ends.pop()  # it is not reached, or just a step like the others
+        ends.append(extension.end)
+    return ends
 
 
-def extended_schedule(
-    planned: Callable[[int], float], recipe: Recipe, extensions: Sequence[Extension]
-) -> Callable[[int], float]:
+def extended_schedule(planned: Rates, recipe: Recipe, extensions: Sequence[Extension]) -> Rates:
     """Return a function from the step to the learning rate, given that of the planned steps.
 
     `rewarm` repeats the recipe's schedule with all its steps, warm-up included, in proportion to
     the length of the extension: the re-warming and re-decaying of arXiv 2403.08763. `constant`
-    keeps the last learning rate, but at least a tenth of the peak.
+    keeps the last learning rate, but at least a tenth of the peak. A re-plan stretches or shrinks
+    the rest of the schedule, so that the learning rate does not jump and decays as planned.
     """
+    end = recipe.run.steps
     for extension in extensions:
-        planned = _followed_by(planned, recipe, extension)
+        if extension.schedule == REPLANNED:
+            planned = _rescaled(planned, extension, end)
+        else:
+            planned = _followed_by(planned, recipe, extension)
+        end = extension.end
     return planned
 
 
-def _followed_by(
-    before: Callable[[int], float], recipe: Recipe, extension: Extension
-) -> Callable[[int], float]:
+def _rescaled(before: Rates, replan: Extension, end: int) -> Rates:
+    start, scale = replan.start, (end - replan.start) / (replan.end - replan.start)
+    return lambda step: before(step if step < start else start + (step - start) * scale)
+
+
+def _followed_by(before: Rates, recipe: Recipe, extension: Extension) -> Rates:
     optimizer, start, length = recipe.optimizer, extension.start, extension.end - extension.start
     warmup = optimizer.warmup * length / recipe.run.steps
     constant = max(before(start - 1), LEAST_CONSTANT * optimizer.lr)
 
-    def rate(step: int) -> float:
+    def rate(step: float) -> float:
         if step < start:
             return before(step)
         if extension.schedule == "constant":

@@ -19,7 +19,7 @@ from electrify.training.saving import (
 from electrify.training.training import Training
 from electrify.training.update import add
 
-RELOAD, GUARD = "reload", "guard"
+RELOAD, GUARD, REPLAN = "reload", "guard", "replan"
 END_REASONS = {Action.RELOAD: RELOAD, Action.STOP: GUARD}
 
 
@@ -28,7 +28,7 @@ class Done(NamedTuple):
 
     step: int
     why: str
-    """Empty after the last step; else RELOAD, GUARD, or the reason to stop."""
+    """Empty after the last step; else RELOAD, GUARD, REPLAN, or the reason to stop."""
 
 
 def resume(run: Training, found: Stored | None) -> None:
@@ -45,6 +45,9 @@ def train(run: Training, start: int) -> Done:
     run.stepper.spent.restart()
     while True:
         done = train_from(run, start)
+        if done.why == REPLAN:
+            start = done.step
+            continue
         if run.writer is not None:
             if done.why == RELOAD:
                 with save_errors_handled(run):
@@ -78,7 +81,7 @@ def train_from(run: Training, start: int) -> Done:
     for step, batch in stepper.spent.waiting(batches):
         if why := stepper.engine.agreed(own_reason(run, clock.longest), requested.stop):
             return save_at(run, step) or Done(step, why)
-        requested = NO_REQUESTS
+        requested, replanned = NO_REQUESTS, False
         if step not in guard.left_out:
             gradient = stepper.accumulate(step, batch, requests(run, clock))
             requested = gradient.requests
@@ -99,13 +102,16 @@ def train_from(run: Training, start: int) -> Done:
         clock.ticked(int(batch.totals().tokens) * stepper.engine.world)
         if cadence.due(step, cadence.log):
             log(run, step, clock)
-        scheduled = cadence.due(step, cadence.save) or step in cadence.save_at
+            replanned = step < cadence.steps and run.replan(step)
+        scheduled = cadence.due(step, cadence.save) or step in cadence.save_at or replanned
         if scheduled or save_time_reached(run, clock, requested):
             if lost := save_at(run, step):
                 return lost
             clock.saved()
         if cadence.due(step, cadence.evaluate):
             evaluate_at(run, step)
+        if replanned:
+            return Done(step, REPLAN)
     if lost := lost_weights(run, cadence.steps):
         return lost
     unevaluated = run.validation is not None and cadence.evaluate and run.evaluated < cadence.steps

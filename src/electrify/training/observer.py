@@ -18,6 +18,9 @@ class Observer:
     def on_rewind(self, step: int) -> None:
         """Discard what was logged after a step: the run resumes from there."""
 
+    def on_replan(self, steps: int) -> None:
+        """Handle a new total number of steps."""
+
     def on_warning(self, text: str) -> None:
         """Handle a warning to the user."""
 
@@ -42,6 +45,11 @@ class Observers(Observer):
         """Pass the event on."""
         for observer in self.observers:
             observer.on_rewind(step)
+
+    def on_replan(self, steps: int) -> None:
+        """Pass the number on."""
+        for observer in self.observers:
+            observer.on_replan(steps)
 
     def on_warning(self, text: str) -> None:
         """Pass the warning on."""

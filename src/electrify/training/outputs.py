@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 from electrify.errors import DamagedError
@@ -13,6 +12,7 @@ from electrify.objectives.objective import Objective
 from electrify.recipes.schema import Recipe
 from electrify.training import checkpoint
 from electrify.training.checkpoint import Policy, Writer
+from electrify.training.extension import REPLANNED, Extension
 from electrify.training.folder import RunFolder
 from electrify.training.journal import Journal, read_metrics
 from electrify.training.networks import objective_flops
@@ -28,17 +28,24 @@ from electrify.training.upload import Uploads
 SECONDS_FOR_UPLOADS, SECONDS_IF_STOPPED = 600.0, 5.0
 
 
-def steps_kept(recipe: Recipe, ends: Sequence[int]) -> frozenset[int]:
+def steps_kept(recipe: Recipe, extensions: Sequence[Extension]) -> frozenset[int]:
     """Return the steps whose checkpoints are never pruned: run.keep_percent and the last step.
 
-    `ends` are the ends of the planned run and of each extension; percentages apply to each.
+    Percentages apply to the planned run and to each extension; a re-plan changes the later ones.
     """
+    start, end = 0, recipe.run.steps
+    kept = _percentages(recipe, start, end)
+    for extension in extensions:
+        start = start if extension.schedule == REPLANNED else end
+        end = extension.end
+        later = {step for step in _percentages(recipe, start, end) if step > extension.start}
+        kept = {step for step in kept if step <= extension.start} | later
+    return frozenset(kept)
+
+
+def _percentages(recipe: Recipe, start: int, end: int) -> set[int]:
     percentages = (*recipe.run.keep_percent, 100)
-    return frozenset(
-        start + max(1, round((end - start) * percent / 100))
-        for start, end in pairwise([0, *ends])
-        for percent in percentages
-    )
+    return {start + max(1, round((end - start) * percent / 100)) for percent in percentages}
 
 
 def checkpoint_writer(

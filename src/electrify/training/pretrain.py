@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -18,13 +19,14 @@ from electrify.training.checkpoint import Policy
 from electrify.training.data import open_data, validation_task
 from electrify.training.engine import Engine
 from electrify.training.evaluate import warm_up
-from electrify.training.extension import extended_schedule, planned_ends
+from electrify.training.extension import REPLANNED, Extension, extended_schedule, planned_ends
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.loop import resume, train
-from electrify.training.observer import Observer, StderrWarnings
+from electrify.training.observer import Observer, Observers, StderrWarnings
 from electrify.training.options import Pretrain, ResumeRun
 from electrify.training.outputs import checkpoint_writer, last_evaluated, observers, steps_kept
+from electrify.training.pace import Pace, pace_of
 from electrify.training.resume import check_extension, extend
 from electrify.training.saving import newest_checkpoint
 from electrify.training.schedule import factor
@@ -74,14 +76,16 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             verified=shards.verified,
             fixed_shapes=settings.compile,
         )
+        measuring = None
         if budget and engine.broadcast(folder.started):
             recipe = as_before(recipe, engine.broadcast(folder.recipe if engine.is_main else None))
         elif budget:
+            begin = time.monotonic()
             fitted = fit_to_budget(recipe, stepper, validation, budget, stop, warnings.on_warning)
             if fitted is None:
                 warnings.on_warning("stopped while measuring the budget: no run was started")
                 return _code(stop.why(), engine)
-            recipe = fitted
+            recipe, measuring = fitted, time.monotonic() - begin
 
         engine.on_main(
             lambda: folder.start_or_resume(
@@ -101,21 +105,20 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
                 warnings.on_warning("stopped while measuring the time: the run was not extended")
                 return _code(stop.why(), engine)
         extensions = engine.main_first(lambda: folder.extensions)
-        ends = planned_ends(recipe, extensions)
-        kept = steps_kept(recipe, ends)
-        target, policy = checkpoint_fn or settings.upload, Policy(recipe.run.keep_last, kept)
+        cadence = _cadence(recipe, extensions, settings.save_minutes * 60)
+        target, policy = checkpoint_fn or settings.upload, _policy(recipe, extensions)
         writer = engine.on_main(lambda: checkpoint_writer(target, policy, folder, stop, stack))
         found = newest_checkpoint(engine, writer, warnings)
         start = found.step if found else 0
         sizes = sizes_of(recipe, tokenizer.vocab_size)
         observer = engine.on_main(
             lambda: observers(
-                settings, recipe, objective, stepper, folder, sizes, start, ends[-1], stack
+                settings, recipe, objective, stepper, folder, sizes, start, cadence.steps, stack
             )
         )
         run = Training(
             stepper,
-            cadence=_cadence(recipe, ends, settings.save_minutes * 60, kept),
+            cadence=cadence,
             schedule=extended_schedule(schedule_of(recipe), recipe, extensions),
             guard=Guard(
                 GuardSettings(on_spike=settings.on_spike),
@@ -134,6 +137,12 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         )
         if settings.compile and start < ends[-1]:
             warm_up(stepper, validation)
+        fixed = any(extension.schedule != REPLANNED for extension in extensions)
+        if budget and not fixed:
+            pace = engine.on_main(lambda: pace_of(folder, extensions, start, budget, measuring))
+            if pace is not None:
+                run.observer = Observers(run.observer, pace)
+            run.replan = partial(_replan, run, recipe, folder, pace, f"--budget {settings.budget}")
         resume(run, found)
         run.observer.on_rewind(start)
         if engine.is_main:
@@ -141,28 +150,65 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         done = train(run, start)
         stop.finished = not done.why
     if engine.is_main:
-        budget_text = "" if extensions else settings.budget
+        budget_text = "" if fixed else settings.budget
         print(summary.end(done, settings.out, budget_text, stepper.spent), flush=True)
     return _code(done.why, engine)
 
 
-def schedule_of(recipe: Recipe) -> Callable[[int], float]:
+def schedule_of(recipe: Recipe) -> Callable[[float], float]:
     """Return a function from the step to the learning rate, for the planned steps."""
     optimizer, steps = recipe.optimizer, recipe.run.steps
     return lambda step: optimizer.lr * factor(optimizer.schedule, step, steps, optimizer.warmup)
 
 
-def _cadence(
-    recipe: Recipe, ends: Sequence[int], save_seconds: float, kept: frozenset[int]
-) -> Cadence:
-    run, (*former_ends, steps) = recipe.run, ends
+def _replan(
+    run: Training, recipe: Recipe, folder: RunFolder, pace: Pace | None, asked: str, step: int
+) -> bool:
+    """Record and follow another number of steps if the pace asks for it; return whether it did."""
+    found: list[Extension] = run.stepper.engine.main_first(
+        lambda: _recorded_replan(run, folder, pace, asked, step)
+    )
+    if not found:
+        return False
+    run.cadence = _cadence(recipe, found, run.cadence.save_seconds)
+    run.schedule = extended_schedule(schedule_of(recipe), recipe, found)
+    if run.writer is not None:
+        run.writer.policy, run.writer.run = _policy(recipe, found), folder.fingerprints
+    run.observer.on_replan(run.cadence.steps)
+    return True
+
+
+def _recorded_replan(
+    run: Training, folder: RunFolder, pace: Pace | None, asked: str, step: int
+) -> list[Extension]:
+    """Record another number of steps, if there is one; return all changes, or none."""
+    end = pace and pace.new_end(step)
+    if not end or not run.writer:
+        return []
+    try:
+        run.writer.check_folder()
+        if any(step <= extension.start for extension in folder.extensions):
+            return []  # these steps are repeated, and what follows them is recorded already
+        folder.extend(Extension(step, end, REPLANNED, asked))
+    except OSError as error:
+        run.observer.on_warning(f"the number of steps stays as it was: {error}")
+        return []
+    return folder.extensions
+
+
+def _policy(recipe: Recipe, extensions: Sequence[Extension]) -> Policy:
+    return Policy(recipe.run.keep_last, steps_kept(recipe, extensions))
+
+
+def _cadence(recipe: Recipe, extensions: Sequence[Extension], save_seconds: float) -> Cadence:
+    run, (*former_ends, steps) = recipe.run, planned_ends(recipe, extensions)
     return Cadence(
         steps,
         run.log_every,
         run.eval_every,
         run.save_every,
         save_seconds,
-        kept,
+        steps_kept(recipe, extensions) | {extension.start for extension in extensions},
         frozenset(former_ends),
     )
 

@@ -138,6 +138,10 @@ class ProgressLine(Observer):
             )
         )
 
+    def on_replan(self, steps: int) -> None:
+        """Show another total number of steps from now on."""
+        self.steps = steps
+
 
 def validation_lines(
     objective: "type[Objective]", sizes: "Sizes", step: int, metrics: dict[str, float]

@@ -115,6 +115,9 @@ class Training:
     """Number of threads that prepare batches in advance."""
     stop_if_unsaved: bool = False
     """Whether a checkpoint that cannot be written stops the run."""
+    replan: Callable[[int], bool] = lambda step: False
+    """Changes the cadence and the schedule if the speed of a run with a time budget has changed;
+    called on every rank after each log, returns whether it did."""
     evaluated: int = 0
     """The last step whose validation metrics were logged."""
     sums: Sums = field(default_factory=dict)
