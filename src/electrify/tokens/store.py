@@ -164,6 +164,10 @@ class Shard:
         longest = int(np.diff(self._offsets).max(initial=0))
         return f"an example of {longest:,} tokens, the maximum is {length:,}" * (longest > length)
 
+    def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of tokens and of segment starts of every example."""
+        return np.diff(self._offsets), np.diff(self._start_offsets)
+
     def __getitem__(self, index: int) -> StoredExample:
         begin, end = self._offsets[index], self._offsets[index + 1]
         first, last = self._start_offsets[index], self._start_offsets[index + 1]
@@ -214,6 +218,13 @@ class Shards:
         """Open and verify the shards that contain these examples."""
         for number in np.unique(np.searchsorted(self._ends, indices, side="right")):
             self._opened(int(number))
+
+    def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of tokens and of segment starts of every example of all shards."""
+        sizes = [self._opened(number).sizes() for number in range(len(self._entries))]
+        lengths, starts = zip(*sizes, strict=True) if sizes else ((), ())
+        none = np.zeros(0, dtype=np.int64)
+        return np.concatenate([none, *lengths]), np.concatenate([none, *starts])
 
     def _renew_locks(self) -> None:
         self._locks = [Lock() for _ in self._entries]

@@ -12,6 +12,7 @@ from torch import Tensor
 from electrify.batches.batch import Batch
 from electrify.batches.loader import ArrayBatch, Batches
 from electrify.batches.masking import Masking
+from electrify.batches.packing import PackedRows
 from electrify.errors import UserError
 from electrify.models.inputs import batch_to_device
 from electrify.models.pair import Vocabulary
@@ -63,7 +64,7 @@ def training_task(
     """Return this rank's rows of the training batches as a task."""
     size, seed = recipe.run.batch_size, recipe.run.seed
     rows = engine.rows(size)
-    batches = Batches(shards, tokenizer, masking_of(recipe), size, seed, rows=rows)
+    batches = Batches(rows_of(recipe, shards), tokenizer, masking_of(recipe), size, seed, rows=rows)
     metrics = objective_class(recipe.objective.kind).metrics
     return Task(batches, size, to_device(engine.device), metrics)
 
@@ -81,25 +82,32 @@ def validation_task(
     Batches are the same for any number of ranks, unless all ranks must have `same_rows`.
     """
     shards = Shards(data, "validation", verified)
-    size = min(recipe.run.batch_size, len(shards))
+    examples = rows_of(recipe, shards)
+    size = min(recipe.run.batch_size, len(examples))
     if size < engine.world:  # a rank without rows would never call the collectives
         return None
     if same_rows:
         size = size // engine.world * engine.world
     masking, rows = masking_of(recipe), engine.share(size)
-    batches = Batches(shards, tokenizer, masking, size, VALIDATION_SEED, shuffled=False, rows=rows)
-    count = max(1, min(recipe.run.eval_batches, len(shards) // size))
+    settings = (examples, tokenizer, masking, size, VALIDATION_SEED, False)
+    batches = Batches(*settings, rows)
+    count = max(1, min(recipe.run.eval_batches, len(examples) // size))
     shards.verify(count * size)  # so that damage is reported now, not at the first evaluation
     metrics = objective_class(recipe.objective.kind).validation_metrics
 
     @cache
     def baselines() -> dict[str, float]:
         counts_V = token_counts(Shards(data, "train", verified), tokenizer)
-        whole = Batches(shards, tokenizer, masking, size, VALIDATION_SEED, shuffled=False)
+        whole = Batches(*settings)
         return {"unigram_loss": unigram_loss((whole[n] for n in range(count)), counts_V)}
 
     task = Task(batches, size, to_device(engine.device), metrics)
     return Validation(task, count, baselines)
+
+
+def rows_of(recipe: Recipe, shards: Shards) -> Shards | PackedRows:
+    """Return what the rows of a batch are: examples, or several of them packed into one row."""
+    return PackedRows(shards) if recipe.run.packing else shards
 
 
 def token_counts(shards: Shards, tokenizer: LoadedTokenizer) -> NDArray[np.int64]:
