@@ -263,7 +263,7 @@ def packed_difference(network: nn.Module) -> float:
     numbers_BL = document_numbers(inputs.starts_BK, inputs.ids_BL.shape[1])
     differences = []
     for row, numbers_L in enumerate(numbers_BL):
-        for number in numbers_L.unique():
+        for number in numbers_L[inputs.attention_BL[row] == 1].unique():
             chosen_L = numbers_L == number
             alone = Batch(*(field[row : row + 1, chosen_L] for field in inputs[:4]), *inputs[4:7])
             logits = call(network, alone.ids_BL, alone).logits[0]
