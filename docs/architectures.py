@@ -17,12 +17,14 @@ from typing import NamedTuple
 
 import torch
 import transformers
-from tests.models.tiny import VOCABULARY, tiny_inputs, tiny_recipe, tiny_tokenizer
+from tests.models.tiny import VOCABULARY, packed_inputs, tiny_inputs, tiny_recipe, tiny_tokenizer
 from torch import Tensor, nn
 
 from electrify.batches.batch import Batch
 from electrify.errors import UserError
+from electrify.models.documents import document_numbers
 from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
+from electrify.models.fast import enable_fast_path
 from electrify.models.gather import flat_rows, gather_head_rows
 from electrify.models.inputs import call
 from electrify.models.pair import ARCHITECTURES, Pair, build_pair
@@ -74,6 +76,9 @@ class Trial(NamedTuple):
     """Whether gradient-disentangled sharing works."""
     padding: float
     """Change of the discriminator's logits with more padding, relative to the largest."""
+    packed: float
+    """Difference between the logits of packed and of separate documents, relative to the largest;
+    infinite if the architecture cannot be packed at all."""
     reloads: bool
     """Whether the export loads again with the same logits."""
     errors: list[str]
@@ -100,6 +105,7 @@ def trial(architecture: str) -> Trial:
         shrinks,
         not any(error.startswith("gdes") for error in errors),
         padding_difference(pair.discriminator, inputs),
+        max(packed_difference(network) for network in pair[:2]),
         not any(error.startswith("export") for error in errors),
         errors,
     )
@@ -245,6 +251,26 @@ def padding_difference(discriminator: nn.Module, inputs: Batch) -> float:
     return float(change_BL.abs().max() / short_BL.abs().max())
 
 
+@torch.no_grad()
+def packed_difference(network: nn.Module) -> float:
+    """Return how much the logits of packed documents differ from those of separate ones."""
+    enable_fast_path(network)
+    inputs = packed_inputs()
+    try:
+        packed = call(network.eval(), inputs.ids_BL, inputs).logits
+    except Exception:
+        return float("inf")
+    numbers_BL = document_numbers(inputs.starts_BK, inputs.ids_BL.shape[1])
+    differences = []
+    for row, numbers_L in enumerate(numbers_BL):
+        for number in numbers_L[inputs.attention_BL[row] == 1].unique():
+            chosen_L = numbers_L == number
+            alone = Batch(*(field[row : row + 1, chosen_L] for field in inputs[:4]), *inputs[4:7])
+            logits = call(network, alone.ids_BL, alone).logits[0]
+            differences.append(float((logits - packed[row, chosen_L]).abs().max()))
+    return max(differences) / float(packed.abs().max())
+
+
 def check_reload(pair: Pair) -> None:
     """Raise unless the exported pair loads with the same logits, as `export_networks` checks."""
     networks = {
@@ -292,6 +318,8 @@ COLUMNS = {
     "sends no gradient back",
     "ignores padding": "whether the output stays the same when more padding follows; if not, the "
     "output for a text depends on the other texts in the batch",
+    "packs": "whether documents in one row have the outputs of separate rows, so that "
+    "`run.packing` can be used",
     "reloads": "whether the exported folders load in `transformers` with the same logits",
     "remarks": "parameters that get no gradient, and why something does not work",
 }
@@ -314,6 +342,7 @@ def row(architecture: str, found: Trial) -> list[str]:
         ", ".join(found.shrinks) or "-",
         YES_OR_NO[found.gdes],
         YES_OR_NO[found.padding <= TOLERANCE],
+        YES_OR_NO[found.packed <= TOLERANCE],
         YES_OR_NO[found.reloads],
         "; ".join(remarks) or "-",
     ]
@@ -352,6 +381,8 @@ def page(rows: list[list[str]], failures: dict[str, str]) -> str:
         "the gathered logits equal the full ones",
         f"to {TOLERANCE:.0e}, each network learns from its own loss and shared weights from both, "
         "and the export reloads.",
+        f"{sum(cells[list(COLUMNS).index('packs')] == 'yes' for cells in rows)} of them can be "
+        "packed.",
         "",
         *(f"- **{name}**: {meaning}" for name, meaning in COLUMNS.items()),
         "",

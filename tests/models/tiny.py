@@ -76,6 +76,16 @@ def tiny_inputs(rows: int = 3, length: int = 32, slots: int = 4, padding: int = 
     )
 
 
+def packed_inputs() -> Batch:
+    """Return two packed rows of three documents each; padding is at the end of the first."""
+    inputs = tiny_inputs(rows=2, length=40)
+    starts = torch.tensor([[0, 9, 25, 37], [0, 16, 28, 40]])
+    attention = torch.ones_like(inputs.ids_BL)
+    attention[0, 37:] = 0
+    types = torch.randint(0, 2, (2, 40), generator=torch.Generator().manual_seed(1))
+    return inputs._replace(attention_BL=attention, types_BL=types, starts_BK=starts)
+
+
 def tiny_tokenizer() -> LoadedTokenizer:
     """Return a tokenizer with the ids of `VOCABULARY`."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

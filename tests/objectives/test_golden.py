@@ -165,7 +165,7 @@ def untied_output(fixture: Fixture) -> None:
 
 
 def per_sequence_mean(inputs, totals, model, noise_MV):
-    rows = [Batch(*(tensor[i : i + 1] for tensor in inputs)) for i in range(len(inputs.ids_BL))]
+    rows = [inputs.rows(i, i + 1) for i in range(len(inputs.ids_BL))]
     noise = noise_MV.view(len(rows), -1, noise_MV.shape[1])
     parts = [model(row, row.totals(), noise_MV=noise[i]) for i, row in enumerate(rows)]
     return sum(loss for loss, _ in parts) / len(rows), parts[0][1]

@@ -27,7 +27,7 @@ def started() -> tuple[ReplacedTokenDetection, ElectraAdam]:
 
 def split(inputs: Batch, size: int) -> list[Batch]:
     rows = len(inputs.ids_BL)
-    return [Batch(*(t[i : i + size] for t in inputs)) for i in range(0, rows, size)]
+    return [inputs.rows(i, i + size) for i in range(0, rows, size)]
 
 
 def copies(model: torch.nn.Module) -> list[torch.Tensor]:

@@ -1,6 +1,6 @@
 """A masked batch: named fields that are NumPy arrays in the loader and tensors in training."""
 
-# B batch, L length, N masked positions per row
+# B batch, L length, N masked positions per row, K documents per row
 
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -33,14 +33,16 @@ class Batch(NamedTuple, Generic[Array]):
     """1 for used slots, 0 for unused ones."""
     uniforms_BN: Array
     """A uniform random number per slot, for sampling."""
+    starts_BK: Array | None = None
+    """Packed rows: the start of each document, then that of the padding, then L; else None."""
 
     def map(self, function: Callable[[Array], Other]) -> "Batch[Other]":
         """Return the batch with a function applied to every field."""
-        return Batch._make(function(field) for field in self)
+        return Batch._make(None if field is None else function(field) for field in self)  # type: ignore[misc]
 
     def rows(self, start: int, stop: int) -> "Batch[Array]":
         """Return some of the rows."""
-        return Batch._make(field[start:stop] for field in self)  # type: ignore[index]
+        return self.map(lambda field: field[start:stop])  # type: ignore[index]
 
     def totals(self) -> Totals:
         """Return the denominators of the losses if this is the whole global batch."""

@@ -5,10 +5,10 @@ global batch, so they do not depend on the number of ranks, micro-batches or thr
 of the loader is one integer: the step.
 """
 
-# B rows of the global batch, L length, N slots per row
+# B rows of the global batch, L length, N slots per row, K documents per row
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -19,8 +19,9 @@ from electrify.batches.batch import Batch
 from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Flags, Ids, Masking, choose_slots, mask_tokens
 from electrify.batches.order import examples_at
+from electrify.batches.packing import PackedRow, PackedRows
 from electrify.errors import UserError
-from electrify.tokens.store import Shards
+from electrify.tokens.store import Shards, StoredExample
 from electrify.tokens.tokenizer import LoadedTokenizer, SpecialIds
 
 PAD_TO_MULTIPLE = 8
@@ -37,7 +38,7 @@ class Batches:
 
     def __init__(
         self,
-        examples: Shards,
+        examples: Shards | PackedRows,
         tokenizer: LoadedTokenizer,
         masking: Masking,
         batch_size: int,
@@ -66,25 +67,32 @@ class Batches:
     def __getitem__(self, step: int) -> ArrayBatch:
         rows_B = np.array(self.rows, dtype=np.int64)
         first = step * self.batch_size
-        if len(rows_B) < self.batch_size and not self.examples.all_open:
+        shards = self.examples if isinstance(self.examples, Shards) else self.examples.shards
+        if len(rows_B) < self.batch_size and not shards.all_open:
             # All ranks stop at the same batch if a shard is damaged.
-            self.examples.open_for(self._chosen(np.arange(first, first + self.batch_size)))
-        texts = self._read(first + rows_B)
+            shards.open_for(self._chosen(np.arange(first, first + self.batch_size)))
+        read = [self.examples[int(index)] for index in self._chosen(first + rows_B)]
+        texts = self._padded(read)
         begins_BL = None if self._begins_word is None else self._begins_word[texts[0]]
         key = (self.seed, step)
-        return masked_batch(*texts, self.special, self.masking, key, begins_BL, rows_B)
+        batch = masked_batch(*texts, self.special, self.masking, key, begins_BL, rows_B)
+        if isinstance(self.examples, PackedRows):
+            batch = batch._replace(starts_BK=self.examples.document_starts(read))
+        return batch
 
     def _chosen(self, numbers_B: Ids) -> Ids:
         """Return the indices of the examples with these numbers."""
         total = len(self.examples)
         return examples_at(numbers_B, total, self.seed) if self.shuffled else numbers_B % total
 
-    def _read(self, numbers_B: Ids) -> tuple[Ids, Ids, Ids]:
-        """Return the padded ids, lengths and token types of the examples with these numbers."""
-        read = [self.examples[int(index)] for index in self._chosen(numbers_B)]
+    def _padded(self, read: Sequence[StoredExample | PackedRow]) -> tuple[Ids, Ids, Ids]:
+        """Return the padded ids, the lengths and the token types of examples.
+
+        Packed rows are padded to the full length, so that every batch has the same shape.
+        """
         lengths_B = np.array([len(example.ids) for example in read], dtype=np.int64)
         length = most = max(self.examples.length, int(lengths_B.max()))
-        if not self.fixed_length:
+        if not self.fixed_length and not isinstance(self.examples, PackedRows):
             length = min(-(-int(lengths_B.max()) // PAD_TO_MULTIPLE) * PAD_TO_MULTIPLE, most)
         ids_BL = np.full((len(read), length), self.special.pad, dtype=np.int64)
         types_BL = np.zeros_like(ids_BL)

@@ -17,6 +17,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from electrify.models.dropout import draw_seed, dropout_mask_like
 
 NAME = "sdpa_quick_dropout"
+ALLOWED = "allowed_B1LL"
+"""The argument of a model with the pairs of tokens that may attend, in packed rows."""
 SCORES_PER_CHUNK = 1 << 18
 """Attention scores that are computed at a time: one megabyte."""
 
@@ -35,6 +37,9 @@ def attention(
 
     Inputs are [batch, heads, length, dimension]; the output is [batch, length, heads, dimension].
     """
+    allowed_B1LL = kwargs.pop(ALLOWED, None)
+    if allowed_B1LL is not None:  # transformers gives no mask, or the boolean one of a window
+        attention_mask = allowed_B1LL if attention_mask is None else attention_mask & allowed_B1LL
     if _would_run_in_16_bits(query):
         with torch.autocast("cpu", enabled=False):
             mask = attention_mask

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from electrify.errors import UserError
 from electrify.models import attention
 from electrify.models.dropout import FastDropout
 from electrify.models.linear import onednn_is_faster, use_onednn
@@ -45,6 +46,32 @@ def enable_fast_path(network: Any) -> None:
             module.warn_if_padding_and_no_attention_mask = _know_better
     if network.config._attn_implementation == "sdpa":
         network.set_attn_implementation(attention.NAME)
+
+
+def use_attention(network: Any, name: str, precision: str) -> None:
+    """Make a network use the attention of a recipe, or refuse it with the reason."""
+    if name == "auto":
+        return
+    got = f"run.attn_implementation = {name}"
+    if "flash" in name and precision == "float32":
+        raise UserError(
+            "flash attention computes in 16 bits",
+            got=f"{got}, run.precision = float32",
+            fix="add --run.precision bf16 or fp16, or use --run.attn-implementation sdpa",
+        )
+    try:
+        network.set_attn_implementation(name)
+    except (ImportError, ValueError) as error:
+        reason = f"{error}".splitlines()[0]
+    else:
+        reason = f"transformers uses {network.config._attn_implementation} instead"
+    if network.config._attn_implementation != name:
+        raise UserError(
+            f"{network.config.model_type} cannot use {name} here",
+            got=f"{got}; {reason}",
+            fix="use --run.attn-implementation auto",
+        )
+    enable_fast_path(network)
 
 
 def _know_better(*arguments: Any) -> None:

@@ -4,10 +4,13 @@
 
 import inspect
 from collections.abc import Collection
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+
+from electrify.models.documents import document_arguments, document_positions, masked_in_encoder
 
 
 class ModelInputs(Protocol):
@@ -24,6 +27,9 @@ class ModelInputs(Protocol):
 
 def call(model: nn.Module, ids_BL: Tensor, inputs: ModelInputs) -> Any:
     """Run a model on token ids; mask, segments and position ids never depend on the ids."""
+    starts_BK = getattr(inputs, "starts_BK", None)
+    if starts_BK is not None:
+        return _call_packed(model, ids_BL, inputs.types_BL, starts_BK)
     arguments = {"input_ids": ids_BL, "attention_mask": inputs.attention_BL}
     if is_unpadded(inputs.attention_BL) and not finds_padding(model):
         del arguments["attention_mask"]
@@ -35,6 +41,22 @@ def call(model: nn.Module, ids_BL: Tensor, inputs: ModelInputs) -> Any:
     return model(**arguments)
 
 
+def _call_packed(model: nn.Module, ids_BL: Tensor, types_BL: Tensor, starts_BK: Tensor) -> Any:
+    """Run a model on packed rows, in which padding is a document like the others."""
+    length = ids_BL.shape[1]
+    arguments = document_arguments(model, starts_BK, length)
+    if takes_token_types(model):
+        arguments["token_type_ids"] = types_BL
+    if "position_ids" in _forward_parameters(model):
+        padding = padding_position(model)
+        first = 0 if padding is None else padding + 1
+        arguments["position_ids"] = document_positions(starts_BK, length) + first
+    mask = arguments.get("attention_mask")
+    in_encoder = mask is not None and mask.ndim == 3
+    with masked_in_encoder(model, arguments.pop("attention_mask")) if in_encoder else nullcontext():
+        return model(input_ids=ids_BL, **arguments)
+
+
 def batch_to_device(batch: Any, device: torch.device, keep_mask: bool = False) -> Any:
     """Move a named tuple of tensors to a device, without waiting for it.
 
@@ -42,7 +64,8 @@ def batch_to_device(batch: Any, device: torch.device, keep_mask: bool = False) -
     tell without reading it, for which the host would have to wait for a GPU. With `keep_mask` all
     batches have a mask: compiled networks would have to be compiled with and without one.
     """
-    tensors = {name: copied_to(device, tensor) for name, tensor in batch._asdict().items()}
+    given = {name: tensor for name, tensor in batch._asdict().items() if tensor is not None}
+    tensors = {name: copied_to(device, tensor) for name, tensor in given.items()}
     mask_BL = batch.attention_BL
     if not keep_mask and bool(mask_BL.all()):
         one = torch.ones((), dtype=mask_BL.dtype, device=device)

@@ -59,7 +59,8 @@ class MaskingCollator:
         masking = Masking(self.mask_rate, self.length or ids_BL.shape[1])
         seed, step = torch.randint(2**62, (2,)).tolist()
         batch = masked_batch(ids_BL, lengths_B, types_BL, self.special, masking, (seed, step))
-        return batch.map(torch.from_numpy)._asdict()
+        fields = batch.map(torch.from_numpy)._asdict()
+        return {name: tensor for name, tensor in fields.items() if tensor is not None}
 
 
 def _real_tokens(example: Mapping[str, Any]) -> int:

@@ -44,6 +44,9 @@ OBJECTIVES = {
     ),
 }
 
+ATTENTION = dict.fromkeys(("auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"))
+"""Implementations of attention in transformers; auto is the architecture's default."""
+
 FieldValue = bool | int | float | str
 # The fields depend on the architecture, so `with_config_flags` parses their flags, not tyro.
 Fields = Annotated[dict[str, FieldValue], tyro.conf.Suppress]
@@ -147,6 +150,12 @@ class Run:
     """Examples per optimizer step, over all processes."""
     length: int = 128
     """Maximum number of tokens per example."""
+    packing: bool = False
+    """Fill each row of a batch with several examples, each of which attends only to itself."""
+    attn_implementation: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(ATTENTION) + "}")] = (
+        "auto"
+    )
+    """Attention in transformers; auto: sdpa if the architecture has it, else eager."""
     seed: int = 0
     """Random seed of initial weights, data order, masks and samples."""
     init: Literal["official", "huggingface"] = "official"
@@ -303,6 +312,8 @@ def check(recipe: Recipe) -> None:
     kind = recipe.objective.kind
     if kind not in OBJECTIVES:
         raise config.unknown("objective.kind", kind, OBJECTIVES, "objective")
+    if (attention := recipe.run.attn_implementation) not in ATTENTION:
+        raise config.unknown("run.attn_implementation", attention, ATTENTION, "known attention")
     for name, allowed in RANGES.items():
         section, field_name = name.split(".")
         value = getattr(getattr(recipe, section), field_name)

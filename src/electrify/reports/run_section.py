@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from electrify.batches.packing import compositions
 from electrify.config import to_toml
 from electrify.progress import duration
 from electrify.recipes.schema import OBJECTIVES
@@ -189,7 +190,11 @@ def _data(run: RunRecord, key: str) -> list[Html]:
         rows.append([text(split), *cells, number(mean, ".1f"), text(f"{100 * unknown_rate:.3f} %")])
     columns = ["split", *(name.replace("_", " ") for name in COUNTS), "mean length", "unknown rate"]
     identity = run.about["shards"]["identity"]
-    epochs = run.step * run.recipe.run.batch_size / max(1, run.splits["train"]["examples"])
+    per_epoch = run.splits["train"]["examples"]
+    if run.recipe.run.packing:
+        lengths = run.splits["train"]["lengths"]
+        per_epoch = sum(n for n, _ in compositions(lengths, identity["settings"]["length"]))
+    epochs = run.step * run.recipe.run.batch_size / max(1, per_epoch)
     words = (
         f"Vocabulary size {identity['tokenizer']['vocab_size']:,}, examples of up to "
         f"{identity['settings']['length']} tokens; the run has trained for {epochs:.2f} epochs. "

@@ -19,7 +19,7 @@ Overflow = Literal["carry", "drop"]
 
 NOTES = {
     "packed": "layout packed: attention crosses the documents of an example, and every document "
-    "after the first has segment 1",
+    "after the first has segment 1, unless run.packing = true",
 }
 """Notes for the user on layouts."""
 
@@ -187,10 +187,10 @@ def packed(
         yield frame.documents(chunks)
 
 
-def notes(manifest: Mapping[str, Any]) -> list[str]:
-    """Return notes for the user on the examples of a folder of shards."""
+def notes(manifest: Mapping[str, Any], packing: bool = False) -> list[str]:
+    """Return notes for the user on the examples of a folder of shards; `packing` as in a recipe."""
     layout = manifest.get("identity", {}).get("settings", {}).get("layout")
-    found = [f"note: {NOTES[layout]}"] if layout in NOTES else []
+    found = [f"note: {NOTES[layout]}"] if layout in NOTES and not packing else []
     splits = [manifest["splits"][name] for name in SPLITS]
     unknown, tokens = (sum(s[key] for s in splits) for key in ("unknown_tokens", "tokens"))
     return [*found, *filter(None, [warn_of_unknown(unknown, tokens)])]

@@ -164,6 +164,10 @@ class Shard:
         longest = int(np.diff(self._offsets).max(initial=0))
         return f"an example of {longest:,} tokens, the maximum is {length:,}" * (longest > length)
 
+    def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of tokens and of segment starts of every example."""
+        return np.diff(self._offsets), np.diff(self._start_offsets)
+
     def __getitem__(self, index: int) -> StoredExample:
         begin, end = self._offsets[index], self._offsets[index + 1]
         first, last = self._start_offsets[index], self._start_offsets[index + 1]
@@ -224,6 +228,13 @@ class Shards:
     def all_open(self) -> bool:
         """Return whether every shard has been opened and verified."""
         return len(self._open) == len(self._entries)
+
+    def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of tokens and of segment starts of every example of all shards."""
+        sizes = [self._opened(number).sizes() for number in range(len(self._entries))]
+        lengths, starts = zip(*sizes, strict=True) if sizes else ((), ())
+        none = np.zeros(0, dtype=np.int64)
+        return np.concatenate([none, *lengths]), np.concatenate([none, *starts])
 
     def _renew_locks(self) -> None:
         self._locks = [Lock() for _ in self._entries]

@@ -12,6 +12,7 @@ from torch import Tensor
 from electrify.batches.batch import Batch
 from electrify.batches.loader import ArrayBatch, Batches
 from electrify.batches.masking import Masking
+from electrify.batches.packing import PackedRows
 from electrify.errors import UserError
 from electrify.models.inputs import batch_to_device
 from electrify.models.pair import Vocabulary
@@ -70,8 +71,9 @@ def training_task(
     all of them have an attention mask or none.
     """
     size, seed = recipe.run.batch_size, recipe.run.seed
-    rows, masking = engine.rows(size), masking_of(recipe)
-    batches = Batches(shards, tokenizer, masking, size, seed, rows=rows, fixed_length=fixed_shapes)
+    rows, examples, masking = engine.rows(size), rows_of(recipe, shards), masking_of(recipe)
+    settings = (examples, tokenizer, masking, size, seed)
+    batches = Batches(*settings, rows=rows, fixed_length=fixed_shapes)
     metrics = objective_class(recipe.objective.kind).metrics
     tensors = to_device(engine.device, keep_mask=fixed_shapes and not shards.full)
     return Task(batches, size, tensors, metrics)
@@ -91,35 +93,33 @@ def validation_task(
     Batches are the same for any number of ranks, unless all ranks must have `same_rows`.
     """
     shards = Shards(data, "validation", verified)
-    size = min(recipe.run.batch_size, len(shards))
+    examples = rows_of(recipe, shards)
+    size = min(recipe.run.batch_size, len(examples))
     if size < engine.world:  # a rank without rows would never call the collectives
         return None
     if same_rows:
         size = size // engine.world * engine.world
     masking, rows = masking_of(recipe), engine.share(size)
-    batches = Batches(
-        shards,
-        tokenizer,
-        masking,
-        size,
-        VALIDATION_SEED,
-        shuffled=False,
-        rows=rows,
-        fixed_length=fixed_shapes,
-    )
-    count = max(1, min(recipe.run.eval_batches, len(shards) // size))
+    settings = (examples, tokenizer, masking, size, VALIDATION_SEED, False)
+    batches = Batches(*settings, rows, fixed_length=fixed_shapes)
+    count = max(1, min(recipe.run.eval_batches, len(examples) // size))
     shards.verify(count * size)  # so that damage is reported now, not at the first evaluation
     metrics = objective_class(recipe.objective.kind).validation_metrics
 
     @cache
     def baselines() -> dict[str, float]:
         counts_V = token_counts(Shards(data, "train", verified), tokenizer)
-        whole = Batches(shards, tokenizer, masking, size, VALIDATION_SEED, shuffled=False)
+        whole = Batches(*settings)
         return {"unigram_loss": unigram_loss((whole[n] for n in range(count)), counts_V)}
 
     tensors = to_device(engine.device, keep_mask=fixed_shapes and not shards.full)
     task = Task(batches, size, tensors, metrics)
     return Validation(task, count, baselines)
+
+
+def rows_of(recipe: Recipe, shards: Shards) -> Shards | PackedRows:
+    """Return what the rows of a batch are: examples, or several of them packed into one row."""
+    return PackedRows(shards) if recipe.run.packing else shards
 
 
 def token_counts(shards: Shards, tokenizer: LoadedTokenizer) -> NDArray[np.int64]:

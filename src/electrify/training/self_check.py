@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from electrify.batches.batch import Batch
 from electrify.errors import UserError
 from electrify.models.export import in_evaluation
+from electrify.models.inputs import call
 from electrify.models.pair import BUILD_ERRORS, Vocabulary
 from electrify.objectives.objective import Objective
 from electrify.recipes.schema import Recipe
@@ -37,6 +38,9 @@ def self_check(
         raise _failed("the networks do not share the weights they should", broken[0])
     check_listed_once(objective, optimizer)
     check_finite(objective)
+    if recipe.run.packing:
+        for network in objective.networks.values():
+            check_packing(network, vocabulary, recipe.run.length)
     return check_padding(objective, vocabulary, mask)
 
 
@@ -109,6 +113,47 @@ def check_padding(objective: Objective, vocabulary: Vocabulary, mask: int) -> li
     if not torch.isfinite(loss):
         raise _failed("the loss of a small batch is not finite", f"{float(loss.detach())}")
     return unused
+
+
+def check_packing(network: Any, vocabulary: Vocabulary, length: int) -> None:
+    """Check that the output for a document does not depend on the others in its row.
+
+    Documents A and B make the rows A A and A B: the first document of both rows must have the same
+    output, and those of the first row as well, up to rounding. Some architectures mix neighbouring
+    tokens outside attention, and some take no mask of pairs of tokens.
+    """
+    half = min(length // 2, MOST_CHECKED)
+    first_L = torch.arange(half) * 7 % vocabulary.size
+    ids_BL = torch.stack([first_L, first_L, first_L, (first_L + 1) % vocabulary.size]).view(2, -1)
+    zeros_BL = torch.zeros_like(ids_BL)
+    none_BN = torch.zeros(2, 0)
+    starts_BK = torch.tensor([[0, half, 2 * half]] * 2)
+    batch = Batch(ids_BL, ids_BL, zeros_BL + 1, zeros_BL, none_BN, none_BN, none_BN, starts_BK)
+    batch = batch.map(lambda tensor: tensor.to(next(network.parameters()).device))
+    try:
+        with torch.random.fork_rng(devices=[]), in_evaluation(network), torch.no_grad():
+            logits = call(network, batch.ids_BL, batch).logits.float()
+    except (*BUILD_ERRORS, IndexError) as error:
+        raise _cannot_pack(network, f"{type(error).__name__}: {error}") from error
+    scale = float(logits.abs().max())
+    neighbour = float((logits[0, :half] - logits[1, :half]).abs().max())
+    order = float((logits[0, :half] - logits[0, half:]).abs().max())
+    if not (neighbour <= 1e-6 * scale and order <= ROUNDING * scale):
+        by = f"{neighbour:.2g} with its neighbour and by {order:.2g} with its place in the row"
+        raise _cannot_pack(network, f"the logits of a document change by {by}")
+
+
+MOST_CHECKED = 256  # tokens per document
+ROUNDING = 0.02  # relative, of 16 bits; positions that do not start at 0 change logits by far more
+
+
+def _cannot_pack(network: Any, got: str) -> UserError:
+    return UserError(
+        f"{network.config.model_type} cannot keep the documents of a packed row apart",
+        got=got,
+        fix="add --run.no-packing, or use an architecture that docs/architectures.md lists as "
+        "packing",
+    )
 
 
 def _few_tokens(vocabulary: Vocabulary, mask: int, device: torch.device) -> Batch[Tensor]:

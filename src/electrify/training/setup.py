@@ -1,5 +1,8 @@
 """Build the objective of a run, its optimizer and its stepper from settings and data."""
 
+from contextlib import nullcontext
+
+from electrify.models.fast import use_attention
 from electrify.objectives.objective import Objective, build_objective
 from electrify.planning.fits import check_fits
 from electrify.recipes.schema import Recipe
@@ -46,6 +49,8 @@ def set_up(
         checkpointed=settings.checkpoint_activations,
     )
     objective = build_objective(sized, vocabulary)
+    for network in objective.networks.values():
+        use_attention(network, recipe.run.attn_implementation, engine.precision)
     if not checkpoint.stored(folder.checkpoints):  # else the weights come from a checkpoint
         start_at_data(objective, recipe, shards, tokenizer)
     if settings.checkpoint_activations:
@@ -54,7 +59,9 @@ def set_up(
     if settings.shard:
         shard(objective, engine.device)
     optimizer = build_optimizer(objective, recipe.optimizer, muon_dtype=engine.muon_dtype)
-    unused = self_check(objective, optimizer, recipe, vocabulary, tokenizer.special.mask)
+    in_16_bits = "flash" in recipe.run.attn_implementation
+    with engine.autocast() if in_16_bits else nullcontext():
+        unused = self_check(objective, optimizer, recipe, vocabulary, tokenizer.special.mask)
     if settings.compile:
         compiled = compile_networks(objective)
         if engine.is_main:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from electrify.batches.packing import PackedRows
 from electrify.objectives.bands import sizes_of
 from electrify.objectives.objective import Objective, objective_class
 from electrify.objectives.verdict import run_verdict
 from electrify.progress import duration
 from electrify.recipes.schema import Recipe
 from electrify.tokens.examples import notes
+from electrify.tokens.store import Shards
 from electrify.training.clock import Spent
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
@@ -31,8 +33,7 @@ def beginning(recipe: Recipe, objective: Objective, run: Training, start: int) -
         networks,
         f"{total:,} parameters in total, shared weights counted once",
         f"precision: {_precision(recipe, run.stepper.engine)}",
-        f"{len(examples):,} training examples; {steps:,} steps at batch size {size} = "
-        f"{epochs:.1f} epochs",
+        f"{_described(examples)}; {steps:,} steps at batch size {size} = {epochs:.1f} epochs",
     ]
     if start:
         lines.append(f"resuming from step {start:,}")
@@ -41,13 +42,22 @@ def beginning(recipe: Recipe, objective: Objective, run: Training, start: int) -
             f"note: the learning rate warms up for {recipe.optimizer.warmup:,} steps, longer than "
             "the run (--optimizer.warmup)"
         )
-    lines += notes(examples.manifest)
+    lines += notes(examples.manifest, recipe.run.packing)
     if run.validation is None:
         lines.append(
             "note: too few validation examples to evaluate; prepare with a larger --validation"
         )
     lines += [f"note: not shared: {note}" for note in objective.notes]
     return "\n".join(lines)
+
+
+def _described(examples: Shards | PackedRows) -> str:
+    if not isinstance(examples, PackedRows):
+        return f"{len(examples):,} training examples"
+    filled = examples.tokens / (len(examples) * examples.length)
+    return (
+        f"{len(examples.shards):,} training examples in {len(examples):,} rows, {filled:.1%} full"
+    )
 
 
 def _precision(recipe: Recipe, engine: Engine) -> str:
