@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from electrify.api import (
+        blimp,
         corpus,
         export,
         finetune,
@@ -34,6 +35,7 @@ __all__ = [
     "MaskingCollator",
     "ReplacedTokenDetection",
     "WithDictOutput",
+    "blimp",
     "corpus",
     "export",
     "finetune",
