@@ -21,9 +21,9 @@ from electrify.finetuning.blimp.pairs import BAD, GOOD, Paradigm, find_paradigms
 from electrify.finetuning.blimp.results import (
     BlimpResult,
     PairCounts,
+    accuracies,
     blimp_table,
     compared,
-    summarize,
 )
 from electrify.finetuning.blimp.scoring import Scorer, sentence_scores
 from electrify.finetuning.encoder import Encoding, encode, fingerprint, open_encoder
@@ -112,7 +112,7 @@ def _build(build: Build, loaded: LoadedBlimp, about: dict[str, str]) -> None:
         records = [*build.make("paradigms", loaded.paradigms, score, pool, ahead=1)]
     seconds = sum(record["seconds"] for record in records)
     identity = {"fingerprint": build.identity["model"], "seconds": seconds}
-    result: Any = {**about, **identity, **summarize([record["counts"] for record in records])}
+    result: Any = {**about, **identity, **accuracies([record["counts"] for record in records])}
     tables = {
         "blimp": blimp_table(result, result["phenomena"], "phenomenon"),
         "paradigms": blimp_table(result, result["paradigms"], "paradigm"),

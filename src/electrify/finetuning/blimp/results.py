@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.finetuning.stats import FEWEST_FOR_INTERVAL, interval, wilson
-from electrify.finetuning.table import Cell, Notes, Table, percent
+from electrify.finetuning.table import DASH, Cell, Notes, Table, percent
 
 Bounds = tuple[float, float]
 
@@ -68,7 +68,7 @@ def compared(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     return float((first > second).sum() + (first == second).sum() / 2)
 
 
-def summarize(counts: Sequence[PairCounts]) -> dict[str, PairScore | list[PairScore]]:
+def accuracies(counts: Sequence[PairCounts]) -> dict[str, PairScore | list[PairScore]]:
     """Return the accuracies overall, by phenomenon and by paradigm, in alphabetical order."""
 
     def grouped(key: Callable[[PairCounts], str]) -> list[PairScore]:
@@ -111,12 +111,12 @@ def blimp_table(result: BlimpResult, rows: Iterable[PairScore], first: str) -> T
 
 def _row(score: PairScore, notes: Notes) -> list[Cell]:
     over = _bounds(score["over_paradigms"])
-    mean = math.nan if math.isnan(over[0]) else score["accuracy"]
+    few = math.isnan(over[0])
     return [
         Cell(score["name"].replace("_", " ")),
         Cell(str(score["paradigms"])),
         pair_cell(score, notes.marks([OVER_PAIRS])),
-        percent(mean, over, notes.marks([OVER_PARADIGMS])),
+        Cell(DASH) if few else percent(score["accuracy"], over, notes.marks([OVER_PARADIGMS])),
         percent(score["shorter"], marks=notes.marks([SHORTER])),
         Cell(f"{score['ties']:,}"),
     ]
