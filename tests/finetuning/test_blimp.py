@@ -53,7 +53,7 @@ def data(tmp_path_factory):
         pairs = []
         for _ in range(PAIRS):
             words = rng.choices(WORDS, k=rng.randint(3, 7))
-            pairs.append((" ".join(words), " ".join(words[: rng.randint(2, 7)] + ["kata"])))
+            pairs.append((" ".join(words), " ".join([*words[: rng.randint(2, 7)], "kata"])))
         pairs[1] = pairs[0]
         pairs[2] = pairs[0][:1] * 2  # a tie
         write_lines(folder / f"{name}.jsonl", [line(*p, name, phenomenon) for p in pairs])
