@@ -75,9 +75,8 @@ def test_minimal_pairs_along_a_run(run, tmp_path, capsys):
     with (tmp_path / "probe/curve.csv").open() as file:
         rows = [(row["step"], row["task"], row["split"]) for row in csv.DictReader(file)]
     assert rows == [(s, "blimp", split) for s in ("3", "6") for split in ("all", "order")]
-    page = report(
-        Report((tmp_path / "probe", tmp_path / "probe/step-00000003/blimp"), tmp_path / "r.html")
-    )
+    folders = (tmp_path / "probe", tmp_path / "probe/step-00000003/blimp")
+    page = report(Report(folders=folders, out=tmp_path / "report.html"))
     assert "Accuracy on minimal pairs over steps" in page.read_text()
     with pytest.raises(UserError, match="no minimal pairs"):
         probe(Probe(run=run, data=tmp_path, out=tmp_path / "out", tasks="cola,blimp"))
