@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from electrify.api import (
+        blimp,
         corpus,
         doctor,
         export,
@@ -35,6 +36,7 @@ __all__ = [
     "MaskingCollator",
     "ReplacedTokenDetection",
     "WithDictOutput",
+    "blimp",
     "corpus",
     "doctor",
     "export",

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 from electrify.config import checked, named
 from electrify.diagnosis.command import Doctor
 from electrify.errors import UserError
-from electrify.finetuning.options import Finetune, Glue, Predict, Squad
+from electrify.finetuning.blimp.results import BlimpResult
+from electrify.finetuning.options import Blimp, Finetune, Glue, Predict, Squad
 from electrify.pipeline.command import TrainFromText, TrainResult
 from electrify.planning import plan as plans
 from electrify.recipes.schema import Recipe, load, override
@@ -58,6 +59,7 @@ tokenizer = command(MakeTokenizer, "electrify.tokens.vocabulary:make_tokenizer",
 prepare = command(Prepare, "electrify.tokens.prepare:prepare", dict[str, Any])
 export = command(Export, "electrify.training.export_run:export_run", dict[str, Path])
 glue = command(Glue, "electrify.finetuning.glue.command:glue", list[dict[str, Any]])
+blimp = command(Blimp, "electrify.finetuning.blimp.command:blimp", BlimpResult)
 squad = command(Squad, "electrify.finetuning.squad.command:squad", dict[str, Any])
 finetune = command(Finetune, "electrify.finetuning.own.command:finetune", dict[str, Any])
 predict = command(Predict, "electrify.finetuning.own.predict:predict", str)

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from electrify import __version__
-from electrify.errors import (
-    EXIT_INTERRUPTED,
-    EXIT_USER,
-    UserError,
-    deleted_directory,
-    system_error,
-)
+from electrify.errors import EXIT_INTERRUPTED, EXIT_USER, UserError, deleted_directory, system_error
 from electrify.storage.commit import defined
 
 
@@ -129,6 +123,13 @@ COMMANDS = {
         "electrify glue stability glue-1 glue-2 glue-3",
         json=True,
     ),
+    "blimp": Command(
+        "measure grammatical knowledge with minimal pairs, without labels or fine-tuning",
+        "electrify.finetuning.blimp.command:blimp",
+        "electrify blimp model/discriminator --data BLIMP --out blimp",
+        json=True,
+        settings="electrify.finetuning.options:Blimp",
+    ),
     "probe": Command(
         "fine-tune the checkpoints of a run to track scores over pre-training",
         "electrify.finetuning.glue.probe:probe",
@@ -213,8 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        missing = error.errno == errno.ENOENT
-        explained = deleted_directory() if missing else system_error(error)
+        explained = deleted_directory() if error.errno == errno.ENOENT else system_error(error)
         if explained is None:
             raise
         print(f"error: {explained}", file=sys.stderr)

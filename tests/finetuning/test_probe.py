@@ -11,6 +11,8 @@ from tests.training.conftest import RECIPE
 from electrify.errors import UserError
 from electrify.finetuning.glue.probe import probe
 from electrify.finetuning.options import Probe
+from electrify.reports.options import Report
+from electrify.reports.report import report
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +58,25 @@ def test_an_unknown_task_is_refused(run, glue_folder, tmp_path):
     chosen = Probe(run=run, data=glue_folder, out=tmp_path / "out")
     with pytest.raises(UserError, match="task nothing"):
         probe(replace(chosen, tasks="nothing"))
+
+
+def test_minimal_pairs_along_a_run(run, tmp_path, capsys):
+    """Without GLUE, and with a curve in the report."""
+    data = tmp_path / "pairs"
+    data.mkdir()
+    pair = '{"sentence_good": "kata lodi", "sentence_bad": "lodi kata nuso", '
+    pair += '"linguistics_term": "order", "field": "syntax", "UID": "swap"}\n'
+    (data / "swap.jsonl").write_text(2 * pair)
+    found = probe(Probe(run=run, data=data, out=tmp_path / "probe", tasks="blimp"))
+    assert "BLiMP accuracy" in capsys.readouterr().out
+    assert {step: [one["task"] for one in runs] for step, runs in found.items()} == {
+        step: ["blimp"] for step in (3, 6)
+    }
+    with (tmp_path / "probe/curve.csv").open() as file:
+        rows = [(row["step"], row["task"], row["split"]) for row in csv.DictReader(file)]
+    assert rows == [(s, "blimp", split) for s in ("3", "6") for split in ("all", "order")]
+    folders = (tmp_path / "probe", tmp_path / "probe/step-00000003/blimp")
+    page = report(Report(folders=folders, out=tmp_path / "report.html"))
+    assert "Accuracy on minimal pairs over steps" in page.read_text()
+    with pytest.raises(UserError, match="no minimal pairs"):
+        probe(Probe(run=run, data=tmp_path, out=tmp_path / "out", tasks="cola,blimp"))

@@ -14,6 +14,7 @@ PresetName = Literal["paper", "official-code", "seed-003", "seed-004"]
 HeadKind = Literal["official", "own"]
 InitHead = Literal["new", "pretrained"]
 LabelKind = Literal["classes", "score"]
+ScoreKind = Literal["original", "pseudo-likelihood"]
 Reduction = Literal["sum", "mean"]
 """How the losses of a batch are reduced."""
 ModelArgument = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -149,9 +150,28 @@ class Probe(Tuning):
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the pre-training run."""
     tasks: str = "cola,stsb"
-    """Comma-separated GLUE tasks."""
+    """Comma-separated GLUE tasks, and blimp: minimal pairs in DATA/blimp or DATA."""
     seeds: int = 2
     """Seeds per task."""
+
+
+@dataclass(frozen=True)
+class Blimp(AcceptsTextPaths):
+    """Measure how often a model prefers the acceptable sentence of a minimal pair (BLiMP)."""
+
+    model: ModelArgument
+    """Discriminator or masked language model: a folder or a name on the Hub."""
+    data: Path
+    """Folder of minimal pairs: one .jsonl file per paradigm, in BLiMP's format."""
+    out: Path = Path("blimp")
+    """Folder for the results; rerun to resume."""
+    score: Literal["auto"] | ScoreKind = "auto"
+    """original: sum of log P(original) over the tokens, for discriminators; pseudo-likelihood: sum
+    of log P(token) with each token masked in turn, for masked LMs; auto: what the model is."""
+    limit: int = 0
+    """Score only the first N pairs of each paradigm; 0 scores all."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to score on; auto uses CUDA if available, otherwise the CPU."""
 
 
 @dataclass(frozen=True)

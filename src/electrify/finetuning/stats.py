@@ -25,6 +25,8 @@ COVERAGE: dict[Aggregate, dict[int, int]] = {
 """Measured coverage of the 95 % interval in %, by the number of normally distributed scores."""
 EXACT = 16
 """Up to this many pairs, all sign patterns are tried."""
+NORMAL_95 = 1.959964
+"""Quantile of the normal distribution for two-sided 95 % intervals."""
 
 
 AGGREGATES: dict[Aggregate, Callable[..., ScoreArray]] = {
@@ -75,6 +77,18 @@ def interval(groups: Sequence[ScoreArray], aggregate: Aggregate = "mean") -> tup
         total += AGGREGATES[aggregate](values[chosen], axis=1)
     low, high = np.quantile(total / len(groups), [0.025, 0.975])
     return float(low), float(high)
+
+
+def wilson(fraction: float, count: int) -> tuple[float, float]:
+    """Return the 95 % Wilson interval of a fraction of independent cases.
+
+    >>> [round(bound, 3) for bound in wilson(0.9, 100)]
+    [0.826, 0.945]
+    """
+    z = NORMAL_95 / math.sqrt(count)
+    middle = fraction + z * z / 2
+    half = z * math.sqrt(fraction * (1 - fraction) + z * z / 4)
+    return (middle - half) / (1 + z * z), (middle + half) / (1 + z * z)
 
 
 def sign_flip(groups: Sequence[ScoreArray]) -> float:

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rich.console import Console
@@ -189,3 +189,12 @@ def _number(value: str | float) -> str:
 
 
 WRITERS = {"md": markdown, "tex": latex, "csv": comma_separated}
+
+
+def table_files(tables: Mapping[str, Table]) -> dict[str, str]:
+    """Return the text of every file for tables by their stem: as .md, .tex and .csv."""
+    return {
+        f"{stem}.{ending}": write(table)
+        for stem, table in tables.items()
+        for ending, write in WRITERS.items()
+    }

@@ -18,7 +18,7 @@ class Report(AcceptsTextPaths):
         tyro.conf.Positional,
         tyro.conf.arg(metavar="DIR…", help_behavior_hint="(required)"),
     ]
-    """Folders written by `pretrain` (finished or still running), `glue` or `finetune`."""
+    """Folders written by `pretrain` (finished or still running), `glue`, `blimp` or `finetune`."""
     out: Path = Path("report.html")
     """The HTML file to write."""
     examples: int = 4

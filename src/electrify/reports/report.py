@@ -6,6 +6,7 @@ from pathlib import Path
 
 from electrify.config import check_minimum
 from electrify.errors import UserError
+from electrify.reports.blimp_section import PairsFolder, has_pairs, pairs_section, read_pairs
 from electrify.reports.comparison import comparison_section
 from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
 from electrify.reports.heat import Token, caught_text, counts_text, examples_of_run, heat_html
@@ -31,7 +32,7 @@ def report(settings: Report) -> Path:
     """Read the folders, write the page and return its path."""
     _check(settings)
     names = _names(settings.folders)
-    runs, results, tuned = [], [], []
+    runs, results, tuned, pairs = [], [], [], []
     for folder, label in zip(settings.folders, names, strict=True):
         if (folder / "run.json").is_file():
             runs.append(read_run(folder, label))
@@ -39,13 +40,15 @@ def report(settings: Report) -> Path:
             results.append(read_glue(folder, label))
         elif is_tuned(folder):
             tuned.append(read_tuned(folder, label))
+        elif has_pairs(folder):
+            pairs.append(read_pairs(folder, label))
         else:
             raise UserError(
                 f"nothing to report in {folder}",
                 got="no such folder" if not folder.is_dir() else "neither run.json nor jobs",
-                fix="give the --out folder of `electrify pretrain`, `glue` or `finetune`",
+                fix="give the --out folder of `electrify pretrain`, `glue`, `blimp` or `finetune`",
             )
-    page = _page(runs, results, tuned, settings.examples)
+    page = _page(runs, results, tuned, pairs, settings.examples)
     with committed(settings.out) as temporary:
         temporary.write_bytes(page)
     print(settings.out)
@@ -80,7 +83,11 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _page(
-    runs: Sequence[RunRecord], results: Sequence[GlueFolder], tuned: Sequence[Tuned], count: int
+    runs: Sequence[RunRecord],
+    results: Sequence[GlueFolder],
+    tuned: Sequence[Tuned],
+    pairs: Sequence[PairsFolder],
+    count: int,
 ) -> bytes:
     sections = [
         run_section(run, f"run-{number}", *_examples(run, count))
@@ -90,16 +97,19 @@ def _page(
         sections.insert(0, comparison_section(runs))
     if results:
         sections += glue_sections(results)
+    if pairs:
+        sections.append(pairs_section(pairs))
     if tuned:
         sections.insert(0, tuned_section(tuned))
-    subjects = [*(r.name for r in runs), *(g.name for g in results), *(t.name for t in tuned)]
+    subjects = [folder.name for folder in (*runs, *results, *tuned, *pairs)]
     title = f"{', '.join(subjects)} – electrify report"
     heading = name(subjects[0])
-    if len(runs) == 1 and not results and not tuned:
+    if len(subjects) == len(runs) == 1:
         intro, sections = paragraph(state(runs[0])), _promoted(sections[0])
     else:
         intro = _states(runs)
-        heading = heading if len(subjects) == 1 else _counted(len(runs), len(results), len(tuned))
+        counts = len(runs), len(results), len(tuned), len(pairs)
+        heading = heading if len(subjects) == 1 else _counted(*counts)
     return document(title, heading, intro, sections, asset("heat.css") if runs else "")
 
 
@@ -110,11 +120,12 @@ def _promoted(section: Section) -> list[Section]:
     return [Section(text("At a glance"), loose), *inner]
 
 
-def _counted(runs: int, results: int, tuned: int) -> Html:
+def _counted(runs: int, results: int, tuned: int, pairs: int) -> Html:
     kinds = (
         (runs, "run", "runs"),
         (results, "set of GLUE results", "sets of GLUE results"),
         (tuned, "fine-tuned model", "fine-tuned models"),
+        (pairs, "set of minimal-pair results", "sets of minimal-pair results"),
     )
     counts = [f"{count} {many if count > 1 else one}" for count, one, many in kinds if count]
     return text(", ".join(counts[:-1]) + " and " * (len(counts) > 1) + counts[-1])

@@ -57,8 +57,13 @@ class Tuned(NamedTuple):
 
 def is_tuned(folder: Path) -> bool:
     """Return whether a folder is the result of `electrify finetune`."""
+    return manifest_kind(folder) == "fine-tuned model"
+
+
+def manifest_kind(folder: Path) -> str:
+    """Return the kind of a finished folder; empty if it has no manifest."""
     manifest = folder / "manifest.json"
-    return manifest.is_file() and checked_json(manifest, _MANIFEST)["kind"] == "fine-tuned model"
+    return str(checked_json(manifest, _MANIFEST)["kind"]) if manifest.is_file() else ""
 
 
 _MANIFEST = {"kind": TEXT, "identity": TABLE}

@@ -24,7 +24,7 @@ from electrify.finetuning.glue.results import (
 from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
 from electrify.finetuning.results import Result
 from electrify.finetuning.stats import FEWEST_FOR_INTERVAL, Aggregate, bounds, bounds_are
-from electrify.finetuning.table import DASH, WRITERS, Cell, Notes, Table, percent, terminal
+from electrify.finetuning.table import DASH, Cell, Notes, Table, percent, table_files, terminal
 from electrify.storage.commit import committed
 
 
@@ -217,10 +217,8 @@ def write_tables(folder: Path, results: Sequence[Result], name: str = "this mode
         "glue": beside_published({name: results}, published("dev")),
         "seeds": by_seed(results),
     }
-    paths = []
-    for stem, table in tables.items():
-        for ending, write in WRITERS.items():
-            paths.append(folder / f"{stem}.{ending}")
-            with committed(paths[-1]) as temporary:
-                temporary.write_text(write(table), encoding="utf-8")
-    return paths
+    files = {folder / name: text for name, text in table_files(tables).items()}
+    for path, text in files.items():
+        with committed(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return list(files)
