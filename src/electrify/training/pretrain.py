@@ -135,7 +135,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             stop_if_unsaved=settings.on_save_error == "stop",
             evaluated=engine.main_first(lambda: last_evaluated(folder, start)),
         )
-        if settings.compile and start < ends[-1]:
+        if settings.compile and start < cadence.steps:
             warm_up(stepper, validation)
         fixed = any(extension.schedule != REPLANNED for extension in extensions)
         if budget and not fixed:
