@@ -8,7 +8,7 @@ of the loader is one integer: the step.
 # B rows of the global batch, L length, N slots per row
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -44,6 +44,7 @@ class Batches:
         seed: int,
         shuffled: bool = True,
         rows: range | None = None,
+        mask_rate: Callable[[int], float] | None = None,
     ) -> None:
         if not len(examples):
             raise UserError(
@@ -55,6 +56,8 @@ class Batches:
         self.batch_size, self.seed, self.shuffled = batch_size, seed, shuffled
         self.rows = range(batch_size) if rows is None else rows
         """The rows of the global batch that are made."""
+        self.mask_rate = mask_rate
+        """Maps a step to its mask rate; by default it is constant."""
         self._begins_word = begins_word(tokenizer) if masking.whole_words else None
 
     def __len__(self) -> int:
@@ -67,8 +70,10 @@ class Batches:
             self.examples.open_for(self._chosen(np.arange(first, first + self.batch_size)))
         texts = self._read(first + rows_B)
         begins_BL = None if self._begins_word is None else self._begins_word[texts[0]]
-        key = (self.seed, step)
-        return masked_batch(*texts, self.special, self.masking, key, begins_BL, rows_B)
+        key, masking = (self.seed, step), self.masking
+        if self.mask_rate is not None:
+            masking = masking._replace(rate=self.mask_rate(step))
+        return masked_batch(*texts, self.special, masking, key, begins_BL, rows_B)
 
     def _chosen(self, numbers_B: Ids) -> Ids:
         """Return the indices of the examples with these numbers."""

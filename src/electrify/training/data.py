@@ -17,6 +17,7 @@ from electrify.models.inputs import batch_to_device
 from electrify.models.pair import Vocabulary
 from electrify.objectives.objective import fraction, objective_class
 from electrify.planning.hardware import GIGA
+from electrify.recipes.schedules import value_at
 from electrify.recipes.schema import Recipe
 from electrify.storage.verified import Verified
 from electrify.tokens.store import Shards, check_split
@@ -63,7 +64,8 @@ def training_task(
     """Return this rank's rows of the training batches as a task."""
     size, seed = recipe.run.batch_size, recipe.run.seed
     rows = engine.rows(size)
-    batches = Batches(shards, tokenizer, masking_of(recipe), size, seed, rows=rows)
+    masking, rate = masking_of(recipe), scheduled_mask_rate(recipe)
+    batches = Batches(shards, tokenizer, masking, size, seed, rows=rows, mask_rate=rate)
     metrics = objective_class(recipe.objective.kind).metrics
     return Task(batches, size, to_device(engine.device), metrics)
 
@@ -131,6 +133,12 @@ def masking_of(recipe: Recipe) -> Masking:
         objective.with_replacement,
         objective.whole_words,
     )
+
+
+def scheduled_mask_rate(recipe: Recipe) -> Callable[[int], float] | None:
+    """Return a function from the step to the mask rate; None if it is constant."""
+    points, steps = recipe.schedules.mask_rate, recipe.run.steps
+    return (lambda step: value_at(points, step / steps)) if points else None
 
 
 def to_device(device: torch.device) -> Callable[[ArrayBatch], Batch[Tensor]]:

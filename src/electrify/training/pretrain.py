@@ -15,7 +15,7 @@ from electrify.storage.verified import Verified
 from electrify.training import checkpoint, summary
 from electrify.training.budget import announcement, as_before, fit_to_budget, steps_that_fit
 from electrify.training.checkpoint import Policy
-from electrify.training.data import open_data, validation_task
+from electrify.training.data import open_data, scheduled_mask_rate, validation_task
 from electrify.training.engine import Engine
 from electrify.training.extension import extended_schedule, planned_ends
 from electrify.training.folder import RunFolder
@@ -121,6 +121,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
                 objective.alarms,
                 objective.watched,
                 scaled=engine.precision == "fp16",
+                mask_rate=scheduled_mask_rate(recipe),
             ),
             stop=stop,
             observer=observer or warnings,

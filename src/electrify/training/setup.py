@@ -1,7 +1,10 @@
 """Build the objective of a run, its optimizer and its stepper from settings and data."""
 
+from collections.abc import Callable
+
 from electrify.objectives.objective import Objective, build_objective
 from electrify.planning.fits import check_fits
+from electrify.recipes.schedules import reaches_zero
 from electrify.recipes.schema import Recipe
 from electrify.tokens.store import Shards
 from electrify.tokens.tokenizer import LoadedTokenizer
@@ -11,7 +14,7 @@ from electrify.training.data import training_task, vocabulary_of
 from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 from electrify.training.networks import checkpoint_activations, compile_networks, start_at_data
-from electrify.training.optim import build_optimizer
+from electrify.training.optim import build_optimizer, named_owners
 from electrify.training.options import Pretrain
 from electrify.training.self_check import self_check
 from electrify.training.sharding import shard
@@ -44,7 +47,8 @@ def set_up(
     objective.to(engine.device).train()
     if settings.shard:
         shard(objective, engine.device)
-    optimizer = build_optimizer(objective, recipe.optimizer, muon_dtype=engine.muon_dtype)
+    scale, dtype = generator_scale(objective, recipe), engine.muon_dtype
+    optimizer = build_optimizer(objective, recipe.optimizer, scale, dtype)
     unused = self_check(objective, optimizer, recipe, vocabulary, tokenizer.special.mask)
     if settings.compile:
         compiled = compile_networks(objective)
@@ -52,7 +56,7 @@ def set_up(
             print(f"compiling during the first steps: {'; '.join(compiled)}", flush=True)
     stepper = Stepper(
         model=objective,
-        wrapped=engine.prepare(objective, unused),
+        wrapped=engine.prepare(objective, [*unused, *reaches_zero(recipe.schedules)]),
         optimizer=optimizer,
         engine=engine,
         task=training_task(recipe, shards, tokenizer, engine),
@@ -60,5 +64,13 @@ def set_up(
         seed=recipe.run.seed,
         micro_batch=settings.micro_batch,
         spent=Spent(engine.synchronize),
+        begin=lambda step: objective.set_progress(step / recipe.run.steps),
     )
     return objective, stepper
+
+
+def generator_scale(objective: Objective, recipe: Recipe) -> Callable[[str], float]:
+    """Return the factor of the learning rate of each parameter, by name."""
+    main = {id(parameter) for parameter in objective.networks[objective.main].parameters()}
+    others = {name for name, _, parameter in named_owners(objective) if id(parameter) not in main}
+    return lambda name: recipe.optimizer.generator_lr if name in others else 1.0

@@ -74,9 +74,12 @@ class Stepper:
     seed: int
     micro_batch: int = 0
     spent: Spent = field(default_factory=Spent)
+    begin: Callable[[int], None] = lambda step: None
+    """Called with every step before its gradient is computed."""
 
     def accumulate(self, step: int, batch: Any, requests: Requests = NO_REQUESTS) -> Gradient:
         """Compute the gradient of a global batch."""
+        self.begin(step)
         rows = self.engine.rows(self.task.batch_size)
         cuts = cut_rows(range(len(rows)), self.micro_batch)
         self.spent.begin_update()
