@@ -60,6 +60,17 @@ class Plain:
             self.model.set_output_biases(torch.from_numpy(counts_V), objective.mask_rate)
         self.start = {name: t.clone() for name, t in model_tensors(self.model).items()}
 
+    def scheduled(self, name: str, step: int) -> float:
+        """Return the value of an objective's setting at a step of training."""
+        points = getattr(self.recipe.schedules, name)
+        if not points:
+            return getattr(self.recipe.objective, name)
+        done = step / self.recipe.run.steps
+        past = [value for fraction, value in points if fraction <= done]
+        if past and len(past) == len(points):
+            return past[-1]
+        return float(np.interp(done, *zip(*points, strict=True)))
+
     def batches(self, split: str) -> Iterator[Batch]:
         objective, run = self.recipe.objective, self.recipe.run
         examples, validation = Shards(self.data, split), split == "validation"
@@ -78,6 +89,9 @@ class Plain:
             shuffled=not validation,
         )
         for number in range(run.eval_batches if validation else run.steps):
+            if not validation:
+                rate = self.scheduled("mask_rate", number)
+                batches.masking = batches.masking._replace(rate=rate)
             yield Batch(*map(torch.from_numpy, batches[number]))
 
     def optimizer(self) -> torch.optim.Optimizer:
@@ -85,13 +99,20 @@ class Plain:
         kinds = {"electra-adam": ElectraAdam, "adamw": torch.optim.AdamW, "lamb": Lamb}
         norms = [m for m in self.model.modules() if type(m).__name__.endswith("Norm")]
         norm_params = {id(p) for norm in norms for p in norm.parameters()}
-        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+        main = {id(p) for p in self.model.networks[self.model.main].parameters()}
+        groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
         for parameter in self.model.parameters():
-            groups[parameter.ndim > 1 and id(parameter) not in norm_params].append(parameter)
+            factor = 1.0 if id(parameter) in main else settings.generator_lr
+            decays = parameter.ndim > 1 and id(parameter) not in norm_params
+            groups.setdefault((factor, decays), []).append(parameter)
         return kinds[settings.kind](
             [
-                {"params": groups[True], "weight_decay": settings.weight_decay},
-                {"params": groups[False], "weight_decay": 0.0},
+                {
+                    "params": params,
+                    "factor": factor,
+                    "weight_decay": settings.weight_decay if decays else 0.0,
+                }
+                for (factor, decays), params in groups.items()
             ],
             betas=(settings.beta1, settings.beta2),
             eps=settings.eps,
@@ -109,6 +130,12 @@ class Plain:
         self.model.train()
         for step, inputs in enumerate(self.batches("train")):
             optimizer.zero_grad()
+            if isinstance(self.model, ReplacedTokenDetection):
+                self.model.scheduled = self.model.weights._replace(
+                    generator=self.scheduled("generator_weight", step),
+                    discriminator=self.scheduled("discriminator_weight", step),
+                    temperature=self.scheduled("temperature", step),
+                )
             loss, _ = self.model(inputs, inputs.totals())
             loss.backward()
             gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -116,7 +143,7 @@ class Plain:
             for gradient in gradients:
                 gradient *= min(1.0, max_norm / float(norm)) if max_norm else 1.0
             for group in optimizer.param_groups:
-                group["lr"] = self.rate(step)
+                group["lr"] = self.rate(step) * group["factor"]
             optimizer.step()
         return model_tensors(self.model)
 

@@ -292,10 +292,16 @@ KINDS = {
     "with replacement": ("--objective.with-replacement",),
     "whole words": ("--objective.whole-words",),
     "activations": ("--checkpoint-activations",),
+    "schedules": (
+        *("--schedules.mask-rate", 0, 0.4, 1, 0.15, "--schedules.temperature", 0, 2, 1, 0.5),
+        # The generator alone, then both, then the discriminator alone.
+        *("--schedules.discriminator-weight", 0, 0, 0.3, 0, 0.3, 50),
+        *("--schedules.generator-weight", 0, 1, 0.6, 1, 0.6, 0, "--optimizer.generator-lr", 0.5),
+    ),
 }
 
 
-QUICK = ("bf16", "muon", "gdes")
+QUICK = ("bf16", "muon", "gdes", "schedules")
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,11 @@ CHANGES: dict[str, tuple[Any, set[str]]] = {
     "run.save_every": (1, {SAVED}),
     "run.keep_last": (1, {SAVED}),
     "run.keep_percent": ((33.0,), {SAVED}),
+    "optimizer.generator_lr": (0.5, LEARNED),
+    "schedules.mask_rate": (((0.0, 0.4), (1.0, 0.2)), LEARNED),
+    "schedules.temperature": (((0.0, 3.0), (1.0, 0.5)), LEARNED),
+    "schedules.generator_weight": (((0.0, 1.0), (0.5, 0.0)), LEARNED),
+    "schedules.discriminator_weight": (((0.0, 0.0), (0.5, 0.0), (0.5, 20.0)), LEARNED),
 }
 # Other fields that a changed value requires.
 BESIDES = {

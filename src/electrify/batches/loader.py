@@ -8,7 +8,7 @@ of the loader is one integer: the step.
 # B rows of the global batch, L length, N slots per row, K documents per row
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -46,6 +46,7 @@ class Batches:
         shuffled: bool = True,
         rows: range | None = None,
         fixed_length: bool = False,
+        mask_rate: Callable[[int], float] | None = None,
     ) -> None:
         if not len(examples):
             raise UserError(
@@ -59,6 +60,8 @@ class Batches:
         """Whether batches are padded to the length of a full example, so that all are equal."""
         self.rows = range(batch_size) if rows is None else rows
         """The rows of the global batch that are made."""
+        self.mask_rate = mask_rate
+        """Maps a step to its mask rate; by default it is constant."""
         self._begins_word = begins_word(tokenizer) if masking.whole_words else None
 
     def __len__(self) -> int:
@@ -74,8 +77,10 @@ class Batches:
         read = [self.examples[int(index)] for index in self._chosen(first + rows_B)]
         texts = self._padded(read)
         begins_BL = None if self._begins_word is None else self._begins_word[texts[0]]
-        key = (self.seed, step)
-        batch = masked_batch(*texts, self.special, self.masking, key, begins_BL, rows_B)
+        key, masking = (self.seed, step), self.masking
+        if self.mask_rate is not None:
+            masking = masking._replace(rate=self.mask_rate(step))
+        batch = masked_batch(*texts, self.special, masking, key, begins_BL, rows_B)
         if isinstance(self.examples, PackedRows):
             batch = batch._replace(starts_BK=self.examples.document_starts(read))
         return batch

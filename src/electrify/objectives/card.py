@@ -171,6 +171,7 @@ DIFFERENCE_TEXTS = {
     "optimizer.weight_decay": "weight decay is {ours:.4g} (officially {official:.4g})",
     "optimizer.clip": "gradients are clipped to a norm of {ours:.4g} (officially {official:.4g})",
     "optimizer.schedule": "the schedule is {ours} (officially warm-up multiplied by linear decay)",
+    "optimizer.generator_lr": "the generator's own weights have {ours:.4g} times the learning rate",
     "optimizer.warmup": "{ours:,} steps of warm-up (officially {official:,})",
     "run.steps": "{ours:,} steps (officially {official:,})",
     "run.batch_size": "batches of {ours:,} examples (officially {official:,})",
@@ -178,6 +179,15 @@ DIFFERENCE_TEXTS = {
     "run.init": "weights are initialized as in transformers",
     "run.output_bias": "output biases are initialized at token frequencies (officially at zero)",
     "run.precision": "matmuls in {ours} (officially {official})",
+    **{
+        f"schedules.{name}": f"{text} changes: {{ours}} (fraction of the steps, value)"
+        for name, text in {
+            "mask_rate": "the fraction of masked tokens",
+            "temperature": "the sampling temperature",
+            "generator_weight": "the weight of the generator's loss",
+            "discriminator_weight": "the weight of the discriminator's loss",
+        }.items()
+    },
 }
 TEXTS_FOR_ZERO = {
     "optimizer.clip": "gradients are not clipped (officially to a norm of {official:.4g})"

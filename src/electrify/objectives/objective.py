@@ -135,6 +135,9 @@ class Objective(nn.Module, ABC):
         """The networks by role."""
         return {role: getattr(self, role) for role in self.roles}
 
+    def set_progress(self, done: float) -> None:
+        """Set what changes during training, after a fraction of the steps."""
+
     def weight_of(self, role: str) -> float:
         """Return the weight of a network's loss; 0 if the loss does not train it."""
         return 1.0

@@ -35,6 +35,7 @@ from electrify.objectives.rtd_metrics import (
     detection_sums,
     observed_rates,
 )
+from electrify.recipes.schedules import Schedules, value_at
 from electrify.recipes.schema import Recipe
 
 DETECTION = ("threshold", "replaced_rate", "false_alarm_rate")
@@ -48,6 +49,14 @@ class Weights(NamedTuple):
     discriminator: float = 50.0
     temperature: float = 1.0
     disallow_correct: bool = False
+
+
+SCHEDULED = {
+    "generator": "generator_weight",
+    "discriminator": "discriminator_weight",
+    "temperature": "temperature",
+}
+"""Which schedule of a recipe changes which of the weights."""
 
 
 class Corrupted(NamedTuple):
@@ -114,14 +123,23 @@ class ReplacedTokenDetection(Objective):
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
         self.weights = weights or Weights()
+        """Used in evaluation, and in training where there is no schedule."""
+        self.scheduled, self.schedules = self.weights, Schedules()
 
     @classmethod
     def build(cls, recipe: Recipe, vocabulary: Vocabulary) -> Self:
         """Build generator and discriminator with the weight sharing of the recipe."""
         pair = build_pair(recipe, vocabulary)
         built = cls(pair.generator, pair.discriminator, weights_of(recipe))
-        built.notes = tuple(pair.notes)
+        built.notes, built.schedules = tuple(pair.notes), recipe.schedules
+        built.set_progress(0.0)
         return built
+
+    def set_progress(self, done: float) -> None:
+        """Set the weights and the temperature of a step of training."""
+        points = {name: getattr(self.schedules, field) for name, field in SCHEDULED.items()}
+        values: dict[str, Any] = {n: value_at(given, done) for n, given in points.items() if given}
+        self.scheduled = self.weights._replace(**values)
 
     def forward(
         self, batch: Batch[Tensor], totals: Totals, noise_MV: Tensor | None = None
@@ -129,21 +147,24 @@ class ReplacedTokenDetection(Objective):
         """Return the contribution of these rows to the loss, and their sums for the metrics.
 
         With `noise_MV`, sampling is Gumbel-max as in the official code; without it, each slot is
-        sampled with its uniform number.
+        sampled with its uniform number. A network whose loss has weight 0 gets no gradient, and
+        the discriminator is then not run in training.
         """
-        sample = sampler(self.weights, batch.uniforms_BN.flatten(), noise_MV)
-        prediction = predict_slots(self.generator, batch, totals, sample)
+        weights = self.scheduled if self.training else self.weights
+        sample = sampler(weights, batch.uniforms_BN.flatten(), noise_MV)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and weights.generator > 0):
+            prediction = predict_slots(self.generator, batch, totals, sample)
         corrupted = corrupt(batch, prediction.sampled_M.view_as(batch.positions_BN))
-        logits_BL = replaced_logits(call(self.discriminator, corrupted.ids_BL, batch).logits)
         real_BL = batch.attention_BL.float()
+        if weights.discriminator or not self.training:
+            logits_BL = replaced_logits(call(self.discriminator, corrupted.ids_BL, batch).logits)
+        else:  # as if there were no tokens
+            real_BL = logits_BL = torch.zeros_like(real_BL)
         losses_BL = nn.functional.binary_cross_entropy_with_logits(
             logits_BL, corrupted.labels_BL.float(), reduction="none"
         )
         discriminator_loss = (losses_BL * real_BL).sum() / (totals.tokens + EPSILON)
-        loss = (
-            self.weights.generator * prediction.loss
-            + self.weights.discriminator * discriminator_loss
-        )
+        loss = weights.generator * prediction.loss + weights.discriminator * discriminator_loss
         return loss, {
             "generator_loss": prediction.loss.detach(),
             "discriminator_loss": discriminator_loss.detach(),

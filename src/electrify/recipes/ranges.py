@@ -57,6 +57,7 @@ RANGES: dict[str, Range] = {
     "optimizer.weight_decay": Range(0, FLOAT32),
     "optimizer.clip": Range(0, FLOAT32),
     "optimizer.warmup": COUNT_OR_OFF,
+    "optimizer.generator_lr": Range(0, 1e6),
     "run.steps": COUNT,
     "run.batch_size": Range(1, 2**20),
     "run.length": Range(8, 65_535),  # as in shards

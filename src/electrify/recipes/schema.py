@@ -13,6 +13,7 @@ import tyro
 from electrify import config
 from electrify.errors import UserError
 from electrify.recipes.ranges import RANGES
+from electrify.recipes.schedules import Schedules, check_schedules
 from electrify.storage.commit import flat
 
 
@@ -40,6 +41,10 @@ OBJECTIVES = {
             "objective.discriminator_weight",
             "objective.temperature",
             "objective.disallow_correct",
+            "optimizer.generator_lr",
+            "schedules.temperature",
+            "schedules.generator_weight",
+            "schedules.discriminator_weight",
         ),
     ),
 }
@@ -138,6 +143,8 @@ class Optimizer:
     """Learning-rate schedule; electra: warm-up multiplied by decay; wsd: warm-up, stable, decay."""
     warmup: int = 10_000
     """Number of warm-up steps."""
+    generator_lr: float = 1.0
+    """Learning rate of weights that only the generator has, as a factor of lr."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +195,7 @@ class Recipe:
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     optimizer: Optimizer = field(default_factory=Optimizer)
     run: Run = field(default_factory=Run)
+    schedules: Schedules = field(default_factory=Schedules)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,6 +333,7 @@ def check(recipe: Recipe) -> None:
                     got=config.shown(number),
                     fix=f"use a value in that range for {flag}",
                 )
+    check_schedules(recipe.schedules)
     for role in ("discriminator", "generator"):
         fields_set = getattr(recipe, role).config
         for name in sorted(TOKENIZER_FIELDS & fields_set.keys()):

@@ -18,12 +18,13 @@ from electrify.models.inputs import batch_to_device
 from electrify.models.pair import Vocabulary
 from electrify.objectives.objective import fraction, objective_class
 from electrify.planning.hardware import GIGA
+from electrify.recipes.schedules import value_at
 from electrify.recipes.schema import Recipe
 from electrify.storage.verified import Verified
 from electrify.tokens.store import Shards, check_split
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.training.engine import Engine
-from electrify.training.training import Task, Validation
+from electrify.training.training import Progress, Task, Validation
 
 VALIDATION_SEED = 20_200_323  # masks and samples of the validation set are the same in every run
 COUNTED_EXAMPLES = 20_000
@@ -63,6 +64,7 @@ def training_task(
     shards: Shards,
     tokenizer: LoadedTokenizer,
     engine: Engine,
+    progress: Progress,
     fixed_shapes: bool = False,
 ) -> Task:
     """Return this rank's rows of the training batches as a task.
@@ -72,8 +74,11 @@ def training_task(
     """
     size, seed = recipe.run.batch_size, recipe.run.seed
     rows, examples, masking = engine.rows(size), rows_of(recipe, shards), masking_of(recipe)
-    settings = (examples, tokenizer, masking, size, seed)
-    batches = Batches(*settings, rows=rows, fixed_length=fixed_shapes)
+    settings, rate = (
+        (examples, tokenizer, masking, size, seed),
+        scheduled_mask_rate(recipe, progress),
+    )
+    batches = Batches(*settings, rows=rows, fixed_length=fixed_shapes, mask_rate=rate)
     metrics = objective_class(recipe.objective.kind).metrics
     tensors = to_device(engine.device, keep_mask=fixed_shapes and not shards.full)
     return Task(batches, size, tensors, metrics)
@@ -151,6 +156,12 @@ def masking_of(recipe: Recipe) -> Masking:
         objective.with_replacement,
         objective.whole_words,
     )
+
+
+def scheduled_mask_rate(recipe: Recipe, progress: Progress) -> Callable[[int], float] | None:
+    """Return a function from the step to the mask rate; None if it is constant."""
+    points = recipe.schedules.mask_rate
+    return (lambda step: value_at(points, progress(step))) if points else None
 
 
 def to_device(

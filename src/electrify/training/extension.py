@@ -19,7 +19,7 @@ from electrify.training.schedule import factor
 ExtensionSchedule = Literal["rewarm", "constant"]
 REPLANNED: Literal["replanned"] = "replanned"
 Rates = Callable[[float], float]
-"""Maps a step to its learning rate."""
+"""Maps a step to its learning rate, or to another number."""
 LEAST_CONSTANT = 0.1  # of the peak learning rate: most schedules end at 0, where nothing is learned
 
 
@@ -90,6 +90,12 @@ def extended_schedule(planned: Rates, recipe: Recipe, extensions: Sequence[Exten
             planned = _followed_by(planned, recipe, extension)
         end = extension.end
     return planned
+
+
+def progress_of(recipe: Recipe, extensions: Sequence[Extension]) -> Rates:
+    """Return a function from the step to the fraction of the planned steps; above 1 if extended."""
+    replans = [extension for extension in extensions if extension.schedule == REPLANNED]
+    return extended_schedule(lambda step: step / recipe.run.steps, recipe, replans)
 
 
 def _rescaled(before: Rates, replan: Extension, end: int) -> Rates:

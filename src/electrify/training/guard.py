@@ -5,7 +5,7 @@ all gradients, so every rank makes the same decision. It does not use tensors: i
 values that are saved in checkpoints.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import exp, inf, isfinite, log, nan, sqrt
@@ -66,10 +66,13 @@ class Guard:
         alarms: Sequence[Alarm] = (),
         watched: str = "",
         scaled: bool = False,
+        mask_rate: Callable[[int], float] | None = None,
     ) -> None:
         self.settings, self.sizes, self.alarms, self.watched = settings, sizes, alarms, watched
         self.scaled = scaled
         """Whether the loss is scaled for float16, whose overflows are expected."""
+        self.mask_rate = mask_rate
+        """Maps a step to its mask rate, if that changes during training."""
         self._min_history = min(MIN_HISTORY, settings.window)
         self.left_out: set[int] = set()
         """Numbers of the batches that must not be trained on."""
@@ -176,7 +179,10 @@ class Guard:
         old_enough = step >= self.sizes.patience
         if self.watched in metrics:
             self._watched = [*self._watched, metrics[self.watched]][-INTERVALS:]
-        seen = Observation(step, self.sizes, metrics, self._best, _rising(self._watched))
+        sizes = self.sizes
+        if self.mask_rate is not None:
+            sizes = sizes._replace(mask_rate=self.mask_rate(step))
+        seen = Observation(step, sizes, metrics, self._best, _rising(self._watched))
         if old_enough and seen[self.watched] > self._best:
             self._best = seen[self.watched]
         alarms = []

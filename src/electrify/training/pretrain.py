@@ -16,10 +16,16 @@ from electrify.storage.verified import Verified
 from electrify.training import checkpoint, summary
 from electrify.training.budget import announcement, as_before, fit_to_budget, steps_that_fit
 from electrify.training.checkpoint import Policy
-from electrify.training.data import open_data, validation_task
+from electrify.training.data import open_data, scheduled_mask_rate, validation_task
 from electrify.training.engine import Engine
 from electrify.training.evaluate import warm_up
-from electrify.training.extension import REPLANNED, Extension, extended_schedule, planned_ends
+from electrify.training.extension import (
+    REPLANNED,
+    Extension,
+    extended_schedule,
+    planned_ends,
+    progress_of,
+)
 from electrify.training.folder import RunFolder
 from electrify.training.guard import Guard, GuardSettings
 from electrify.training.loop import resume, train
@@ -116,6 +122,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
                 settings, recipe, objective, stepper, folder, sizes, start, cadence.steps, stack
             )
         )
+        stepper.progress.planned = progress_of(recipe, extensions)
         run = Training(
             stepper,
             cadence=cadence,
@@ -126,6 +133,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
                 objective.alarms,
                 objective.watched,
                 scaled=engine.precision == "fp16",
+                mask_rate=scheduled_mask_rate(recipe, stepper.progress),
             ),
             stop=stop,
             observer=observer or warnings,
@@ -172,6 +180,7 @@ def _replan(
         return False
     run.cadence = _cadence(recipe, found, run.cadence.save_seconds)
     run.schedule = extended_schedule(schedule_of(recipe), recipe, found)
+    run.stepper.progress.planned = progress_of(recipe, found)
     if run.writer is not None:
         run.writer.policy, run.writer.run = _policy(recipe, found), folder.fingerprints
     run.observer.on_replan(run.cadence.steps)

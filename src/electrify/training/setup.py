@@ -1,10 +1,12 @@
 """Build the objective of a run, its optimizer and its stepper from settings and data."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
 from electrify.models.fast import use_attention
 from electrify.objectives.objective import Objective, build_objective
 from electrify.planning.fits import check_fits
+from electrify.recipes.schedules import reaches_zero
 from electrify.recipes.schema import Recipe
 from electrify.tokens.store import Shards
 from electrify.tokens.tokenizer import LoadedTokenizer
@@ -19,11 +21,11 @@ from electrify.training.networks import (
     compile_networks,
     start_at_data,
 )
-from electrify.training.optim import build_optimizer
+from electrify.training.optim import build_optimizer, named_owners
 from electrify.training.options import Pretrain
 from electrify.training.self_check import self_check
 from electrify.training.sharding import shard
-from electrify.training.training import Stepper
+from electrify.training.training import Progress, Stepper
 
 
 def set_up(
@@ -58,7 +60,8 @@ def set_up(
     objective.to(engine.device).train()
     if settings.shard:
         shard(objective, engine.device)
-    optimizer = build_optimizer(objective, recipe.optimizer, muon_dtype=engine.muon_dtype)
+    scale, dtype = generator_scale(objective, recipe), engine.muon_dtype
+    optimizer = build_optimizer(objective, recipe.optimizer, scale, dtype)
     in_16_bits = "flash" in recipe.run.attn_implementation
     with engine.autocast() if in_16_bits else nullcontext():
         unused = self_check(objective, optimizer, recipe, vocabulary, tokenizer.special.mask)
@@ -66,15 +69,25 @@ def set_up(
         compiled = compile_networks(objective)
         if engine.is_main:
             print(f"compiling before the first step: {', '.join(compiled)}", flush=True)
+    progress = Progress()
     stepper = Stepper(
         model=objective,
-        wrapped=engine.prepare(objective, unused),
+        wrapped=engine.prepare(objective, [*unused, *reaches_zero(recipe.schedules)]),
         optimizer=optimizer,
         engine=engine,
-        task=training_task(recipe, shards, tokenizer, engine, fixed_shapes=settings.compile),
+        task=training_task(recipe, shards, tokenizer, engine, progress, settings.compile),
         clip=recipe.optimizer.clip,
         seed=recipe.run.seed,
         micro_batch=settings.micro_batch,
         spent=Spent(engine.synchronize),
+        progress=progress,
+        begin=objective.set_progress,
     )
     return objective, stepper
+
+
+def generator_scale(objective: Objective, recipe: Recipe) -> Callable[[str], float]:
+    """Return the factor of the learning rate of each parameter, by name."""
+    main = {id(parameter) for parameter in objective.networks[objective.main].parameters()}
+    others = {name for name, _, parameter in named_owners(objective) if id(parameter) not in main}
+    return lambda name: recipe.optimizer.generator_lr if name in others else 1.0

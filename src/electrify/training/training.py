@@ -60,6 +60,16 @@ class Cadence(NamedTuple):
 
 
 @dataclass
+class Progress:
+    """Maps a step to the fraction of the planned steps before it; 0 until they are planned."""
+
+    planned: Callable[[float], float] = lambda step: 0.0
+
+    def __call__(self, step: int) -> float:
+        return self.planned(step)
+
+
+@dataclass
 class Stepper:
     """Turns a batch into a gradient, and a gradient into an update."""
 
@@ -74,9 +84,13 @@ class Stepper:
     seed: int
     micro_batch: int = 0
     spent: Spent = field(default_factory=Spent)
+    progress: Progress = field(default_factory=Progress)
+    begin: Callable[[float], None] = lambda done: None
+    """Called with the progress before the gradient of a step is computed."""
 
     def accumulate(self, step: int, batch: Any, requests: Requests = NO_REQUESTS) -> Gradient:
         """Compute the gradient of a global batch."""
+        self.begin(self.progress(step))
         rows = self.engine.rows(self.task.batch_size)
         cuts = cut_rows(range(len(rows)), self.micro_batch)
         self.spent.begin_update()

@@ -1,0 +1,77 @@
+"""Settings that change during training, as pure functions of the step: resuming needs no state."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from electrify.config import shown
+from electrify.errors import UserError
+from electrify.recipes.ranges import RANGES
+
+Points = tuple[tuple[float, float], ...]
+"""Pairs of a fraction of training and the value there."""
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """Settings that change during training, as points: fraction of the steps, value.
+
+    Between two points a value changes linearly; two points at one fraction are a jump. Validation
+    always uses the constant settings of the other sections.
+    """
+
+    mask_rate: Points = ()
+    """objective.mask_rate during training, such as [[0, 0.3], [1, 0.15]]."""
+    temperature: Points = ()
+    """objective.temperature during training."""
+    generator_weight: Points = ()
+    """objective.generator_weight during training; at 0 the generator is frozen."""
+    discriminator_weight: Points = ()
+    """objective.discriminator_weight during training; at 0 only the generator is trained."""
+
+
+SECTIONS = dict.fromkeys((field.name for field in fields(Schedules)), "objective")
+"""The section with the constant value of each setting."""
+
+
+def value_at(points: Points, done: float) -> float:
+    """Return the value after a fraction of the steps.
+
+    >>> value_at(((0, 0.3), (0.5, 0.1)), 0.25), value_at(((0.5, 1), (0.5, 0)), 0.5)
+    (0.2, 0.0)
+    """
+    after = bisect_right(points, done, key=lambda point: point[0])
+    if after in (0, len(points)):
+        return float(points[min(after, len(points) - 1)][1])
+    (left, before), (right, value) = points[after - 1 : after + 1]
+    return float(before + (value - before) * (done - left) / (right - left))
+
+
+def check_schedules(schedules: Schedules) -> None:
+    """Raise an error if points are not in order or their values not allowed."""
+    for name, points in _used(schedules):
+        fractions, flag = [done for done, _ in points], f"--schedules.{name.replace('_', '-')}"
+        if fractions != sorted(fractions) or not all(0 <= done <= 1 for done in fractions):
+            raise UserError(
+                f"schedules.{name}: fractions of training must rise from 0 to 1",
+                got=shown(fractions),
+                fix=f"give pairs of a fraction and a value, such as {flag} 0 VALUE 1 VALUE",
+            )
+        allowed = RANGES[f"{SECTIONS[name]}.{name}"]
+        for _, value in points:
+            if value not in allowed:
+                raise UserError(
+                    f"schedules.{name}: values must be {allowed}",
+                    got=shown(value),
+                    fix=f"use values in that range for {flag}",
+                )
+
+
+def reaches_zero(schedules: Schedules) -> list[str]:
+    """Return the settings that are 0 at some time: a network then gets no gradient."""
+    return [name for name, points in _used(schedules) if any(value == 0 for _, value in points)]
+
+
+def _used(schedules: Schedules) -> Iterator[tuple[str, Points]]:
+    values = ((field.name, getattr(schedules, field.name)) for field in fields(schedules))
+    return ((name, points) for name, points in values if points)

@@ -1,0 +1,49 @@
+"""Settings that change during training are functions of the step."""
+
+from dataclasses import replace
+
+import pytest
+
+from electrify.errors import UserError
+from electrify.recipes.schedules import Schedules, check_schedules, reaches_zero, value_at
+from electrify.recipes.schema import check, load
+
+RAMP = ((0.0, 0.3), (0.5, 0.1), (1.0, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("points", "done", "value"),
+    [
+        (RAMP, 0.0, 0.3),
+        (RAMP, 0.25, 0.2),
+        (RAMP, 0.5, 0.1),
+        (RAMP, 1.0, 0.1),
+        (RAMP, 3.0, 0.1),  # beyond the planned steps of an extended run
+        (((0.2, 7.0),), 0.0, 7.0),
+        (((0.0, 1.0), (0.5, 1.0), (0.5, 0.0)), 0.499, 1.0),
+        (((0.0, 1.0), (0.5, 1.0), (0.5, 0.0)), 0.5, 0.0),
+    ],
+)
+def test_values_are_linear_between_points_and_constant_outside(points, done, value):
+    assert value_at(points, done) == pytest.approx(value)
+
+
+def test_a_weight_that_reaches_zero_is_named():
+    schedules = Schedules(generator_weight=((0.0, 1.0), (0.5, 0.0)), temperature=((0.0, 2.0),))
+    assert reaches_zero(schedules) == ["generator_weight"]
+
+
+@pytest.mark.parametrize(
+    ("schedules", "message"),
+    [
+        (Schedules(mask_rate=((0.5, 0.3), (0.0, 0.1))), "must rise from 0 to 1"),
+        (Schedules(mask_rate=((0.0, 0.3), (30.0, 0.1))), "must rise from 0 to 1"),
+        (Schedules(mask_rate=((0.0, 1.3),)), "schedules.mask_rate: values must be above 0"),
+        (Schedules(temperature=((0.0, float("nan")),)), "schedules.temperature: values"),
+    ],
+)
+def test_bad_points_are_refused(schedules, message):
+    with pytest.raises(UserError, match=message):
+        check_schedules(schedules)
+    with pytest.raises(UserError, match=message):
+        check(replace(load("tiny"), schedules=schedules))
