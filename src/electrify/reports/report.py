@@ -101,7 +101,7 @@ def _page(
         sections.append(pairs_section(pairs))
     if tuned:
         sections.insert(0, tuned_section(tuned))
-    subjects = [folder.name for folder in (*runs, *results, *tuned, *pairs)]
+    subjects = [one.name for kind in (runs, results, tuned, pairs) for one in kind]
     title = f"{', '.join(subjects)} – electrify report"
     heading = name(subjects[0])
     if len(subjects) == len(runs) == 1:
