@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from electrify import __version__
-from electrify.cli import COMMANDS, HEADINGS, main
+from electrify.cli import main
+from electrify.commands import COMMANDS, HEADINGS
 
 
 def test_help_imports_no_heavy_modules():

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from electrify.cli import COMMANDS
+from electrify.commands import COMMANDS
 from electrify.completion import bash, fish, words_after
 
 

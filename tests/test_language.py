@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from electrify import cli, config
+from electrify import commands, config
 from electrify.completion import WITH_RECIPE
 from electrify.recipes import schema
 
@@ -57,7 +57,7 @@ def old_words(text: str) -> list[str]:
 def helps() -> Iterator[str]:
     """Yield the command of every help page."""
     yield ""
-    for name, command in cli.COMMANDS.items():
+    for name, command in commands.COMMANDS.items():
         yield name
         if command.kinds:
             yield from (f"{name} {kind}" for kind in config.named(command.kinds))

@@ -15,7 +15,8 @@ from typing import Annotated, Literal, get_args
 
 import tyro
 
-from electrify.cli import COMMANDS, main
+from electrify.cli import main
+from electrify.commands import COMMANDS
 from electrify.corpora.corpus import KINDS
 from electrify.planning.cookbook import DO
 from electrify.recipes import schema

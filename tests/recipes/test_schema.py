@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from electrify.cli import COMMANDS, _recipe_settings
+from electrify.cli import _recipe_settings
+from electrify.commands import COMMANDS
 from electrify.errors import UserError
 from electrify.planning.plan import Plan
 from electrify.recipes.schema import (

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from electrify.tokens.store import Shards
+from electrify.tokens.store import Shards, StoredExample
 
 Indices = NDArray[np.int64]
+Group = tuple[int, tuple[int, ...]]
+"""A number of rows, and the sizes of the examples in each of them."""
 
 
 class PackedRow(NamedTuple):
@@ -71,15 +73,16 @@ class PackedRows:
             types = np.concatenate([example.token_types() for example in examples])
         return PackedRow(np.concatenate([example.ids for example in examples]), types, starts)
 
-    def document_starts(self, rows: Sequence[PackedRow]) -> Indices:
+    def document_starts(self, rows: Sequence[PackedRow | StoredExample]) -> Indices:
         """Return the starts of the documents of rows; unused entries have the length of a row.
 
         Padding counts as one more document. The shape is the same for any rows of the run.
         """
         starts_BK = np.full((len(rows), self.most_documents + 1), self.length)
-        for row, (ids, _, starts) in enumerate(rows):
-            starts_BK[row, : len(starts)] = starts
-            starts_BK[row, len(starts)] = len(ids)
+        for row, packed in enumerate(rows):
+            documents = len(packed.starts)
+            starts_BK[row, :documents] = packed.starts
+            starts_BK[row, documents] = len(packed.ids)
         return starts_BK
 
 
@@ -112,17 +115,16 @@ def pack(lengths_E: Indices, length: int) -> tuple[Indices, Indices]:
     return flat_E[np.arange(len(flat_E)) + np.repeat(moved_R, widths_R[order_R])], bounds
 
 
-def compositions(counts: Sequence[int], length: int) -> list[tuple[int, tuple[int, ...]]]:
+def compositions(counts: Sequence[int], length: int) -> list[Group]:
     """Return how to fill rows with `counts[size]` examples of each size, by best fit decreasing.
 
-    Each entry has a number of rows and the sizes of the examples in each of them: the longest
-    examples come first, and each goes where the least space is left.
+    The longest examples come first, and each goes where the least space is left.
 
     >>> compositions([0, 0, 3, 0, 1], 6)
     [(1, (4, 2)), (1, (2, 2))]
     """
-    done: list[tuple[int, tuple[int, ...]]] = []
-    by_free: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+    done: list[Group] = []
+    by_free: dict[int, list[Group]] = {}
 
     def put(free: int, rows: int, sizes: tuple[int, ...]) -> None:
         if rows:
@@ -134,8 +136,8 @@ def compositions(counts: Sequence[int], length: int) -> list[tuple[int, tuple[in
             if not left:
                 break
             each = free // size  # after the first one, the same row has the least space
-            groups = by_free.pop(free, []) if free < length else [(-(-left // each), ())]
-            for rows, sizes in groups:
+            new_rows: list[Group] = [(-(-left // each), ())]
+            for rows, sizes in by_free.pop(free) if free < length else new_rows:
                 full, rest = min(rows, left // each), 0
                 if full < rows:
                     rest = left - full * each

@@ -82,7 +82,8 @@ def split_head(
 def _uncompiled(model: nn.Module) -> AbstractContextManager[Any]:
     if model._compiled_call_impl is None:
         return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def _rows(output: Any, rows_M: Tensor) -> Tensor:

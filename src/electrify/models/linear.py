@@ -19,7 +19,7 @@ FEWEST_INPUTS = 1 << 16
 @cache
 def onednn_is_faster() -> bool:
     """Return whether oneDNN is the faster library here: by the vendor, so it is always the same."""
-    if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()):
+    if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return False
     cpus = Path("/proc/cpuinfo")
     return cpus.exists() and "AuthenticAMD" in cpus.read_text()

@@ -29,7 +29,7 @@ def inverse_cdf(probs_MV: Tensor, uniforms_M: Tensor) -> Tensor:
     """
     vocabulary = probs_MV.shape[1]
     blocks, rest = divmod(vocabulary, BLOCK)
-    blocks_MKW = probs_MV[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
+    blocks_MKW = probs_MV[:, : blocks * BLOCK].view(-1, blocks, BLOCK)
     rest_MW = torch.nn.functional.pad(probs_MV[:, blocks * BLOCK :], (0, BLOCK - rest))
     sums = (blocks_MKW.sum(dim=-1), rest_MW.sum(dim=-1, keepdim=True))
     ends_MK = torch.cat(sums, dim=-1).double().cumsum(dim=-1)

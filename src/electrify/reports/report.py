@@ -101,7 +101,8 @@ def _page(
         sections.append(pairs_section(pairs))
     if tuned:
         sections.insert(0, tuned_section(tuned))
-    subjects = [folder.name for folder in (*runs, *results, *tuned, *pairs)]
+    subjects = [*(r.name for r in runs), *(g.name for g in results), *(t.name for t in tuned)]
+    subjects += [folder.name for folder in pairs]
     title = f"{', '.join(subjects)} – electrify report"
     heading = name(subjects[0])
     if len(subjects) == len(runs) == 1:

@@ -161,7 +161,7 @@ def masking_of(recipe: Recipe) -> Masking:
 def scheduled_mask_rate(recipe: Recipe, progress: Progress) -> Callable[[int], float] | None:
     """Return a function from the step to the mask rate; None if it is constant."""
     points = recipe.schedules.mask_rate
-    return (lambda step: value_at(points, progress(step))) if points else None
+    return (lambda step: value_at(points, progress.planned(step))) if points else None
 
 
 def to_device(

@@ -61,12 +61,10 @@ class Cadence(NamedTuple):
 
 @dataclass
 class Progress:
-    """Maps a step to the fraction of the planned steps before it; 0 until they are planned."""
+    """How far training is: a re-plan changes the function, for everyone who has the object."""
 
     planned: Callable[[float], float] = lambda step: 0.0
-
-    def __call__(self, step: int) -> float:
-        return self.planned(step)
+    """Maps a step to the fraction of the planned steps before it."""
 
 
 @dataclass
@@ -90,7 +88,7 @@ class Stepper:
 
     def accumulate(self, step: int, batch: Any, requests: Requests = NO_REQUESTS) -> Gradient:
         """Compute the gradient of a global batch."""
-        self.begin(self.progress(step))
+        self.begin(self.progress.planned(step))
         rows = self.engine.rows(self.task.batch_size)
         cuts = cut_rows(range(len(rows)), self.micro_batch)
         self.spent.begin_update()

@@ -86,7 +86,7 @@ class PseudoLikelihoodScorer:
         masked_RL = ids_BL.repeat_interleave(count, 0).scatter_(1, positions_R1, self.mask)
         inputs = _unpadded(types_BL.repeat_interleave(count, 0))
         with gather_head_rows(self.network, flat_rows(positions_R1, length)):
-            logits_RV = call(self.network, masked_RL, inputs).logits.squeeze(0).float()
+            logits_RV: Tensor = call(self.network, masked_RL, inputs).logits.squeeze(0).float()
         tokens_R1 = ids_BL[:, positions_N].reshape(-1, 1)
         log_probs_R1 = logits_RV.gather(1, tokens_R1) - logits_RV.logsumexp(1, keepdim=True)
         return log_probs_R1.view(batch, count)
