@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from electrify import commands, config
+from electrify import cli, commands, config
 from electrify.completion import WITH_RECIPE
 from electrify.recipes import schema
 

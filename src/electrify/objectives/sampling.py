@@ -27,9 +27,9 @@ def inverse_cdf(probs_MV: Tensor, uniforms_M: Tensor) -> Tensor:
     token is meaningless but inside the vocabulary: the loss of such a model is not finite, and the
     step must not crash before the guard sees it.
     """
-    vocabulary = probs_MV.shape[1]
+    rows, vocabulary = probs_MV.shape
     blocks, rest = divmod(vocabulary, BLOCK)
-    blocks_MKW = probs_MV[:, : blocks * BLOCK].view(-1, blocks, BLOCK)
+    blocks_MKW = probs_MV[:, : blocks * BLOCK].view(rows, blocks, BLOCK)
     rest_MW = torch.nn.functional.pad(probs_MV[:, blocks * BLOCK :], (0, BLOCK - rest))
     sums = (blocks_MKW.sum(dim=-1), rest_MW.sum(dim=-1, keepdim=True))
     ends_MK = torch.cat(sums, dim=-1).double().cumsum(dim=-1)
