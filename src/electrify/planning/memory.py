@@ -6,6 +6,7 @@ processes that were measured: they keep freed memory, and temporary buffers coun
 
 from typing import Any, Literal, NamedTuple
 
+from electrify.objectives.masked_lm import MOST_BYTES_OF_LOGITS
 from electrify.objectives.objective import Objective
 from electrify.planning.flops import work_of
 
@@ -83,11 +84,12 @@ class Logits(NamedTuple):
 
 
 def logits_bytes(logits: int, mode: Mode) -> Logits:
-    """Return the bytes that this many logits need.
+    """Return the bytes that this many logits need, of which one chunk exists at a time.
 
     On a CPU all of them count: the logits, their probabilities, those at a temperature other than 1
     and a padded copy of them.
     """
+    logits = min(logits, MOST_BYTES_OF_LOGITS // FLOAT)
     if not mode.has_cuda:
         return Logits(4 * FLOAT * logits, 4 * FLOAT * logits)
     in_half = HALF if mode.precision == "mixed" else 0  # the head's output
