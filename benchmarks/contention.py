@@ -30,7 +30,8 @@ from side_by_side import where
 from electrify.recipes import schema
 from electrify.training.threads import POLICIES
 
-SPIN_LOOP = [sys.executable, "-c", "while True: pass"]
+# It ends with this process, even if that is killed.
+SPIN_LOOP = [sys.executable, "-c", f"import os\nwhile os.getppid() == {os.getpid()}: pass"]
 OURS, TORCH = "electrify", "torch"
 SETTLE_SECONDS = 1.5  # before each measurement
 
