@@ -31,9 +31,8 @@ from electrify.training.setup import set_up
 from electrify.training.signals import Stop
 
 GRAPHS_PER_NETWORK = 2  # one for training, one for evaluation
-# These do not become one graph for each network; ModernBERT and the others do.
-BROKEN = {"big_bird", "flaubert", "fnet", "ibert", "longformer", "luke", "mra", "nystromformer"}
-BROKEN |= {"xlm", "xmod", "yoso"}
+# Their code depends on the values of tensors, or uses what torch cannot trace.
+IN_PARTS = {"big_bird", "flaubert", "ibert", "longformer", "mra", "xlm", "xmod", "yoso"}
 
 
 @pytest.fixture
@@ -146,13 +145,13 @@ def test_micro_batches_of_different_sizes_are_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", sorted(set(WORKING) - BROKEN))
-def test_most_architectures_become_one_graph(architecture, graphs):
+@pytest.mark.parametrize("architecture", WORKING)
+def test_nearly_every_architecture_becomes_one_graph(architecture, graphs):
     plain, compiled = (objective_of(architecture) for _ in range(2))
     compile_networks(compiled)
     expected, found = gradients(plain), gradients(compiled)
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6)
-    assert len(graphs) == len(compiled.networks)
-    assert not counters["graph_break"]
+    assert (len(graphs) > len(compiled.networks)) is (architecture in IN_PARTS)
+    assert bool(counters["graph_break"]) is (architecture in IN_PARTS)
