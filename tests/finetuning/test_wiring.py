@@ -282,7 +282,7 @@ def test_stsb_scores_are_submitted_on_their_original_scale(
     glue(settings(encoder_folder, glue_folder, out, tasks="stsb", preset=preset))
     learned = np.linspace(0.02, 0.8, 20, dtype=np.float32)[:, None]
     predicted = list(learned * (1 if preset == "paper" else 5))
-    monkeypatch.setattr(submitting, "outputs", lambda *_: predicted)
+    monkeypatch.setattr(submitting, "outputs", lambda *_, precision: predicted)
     glue_submit(GlueSubmit(results=out, data=glue_folder, out=tmp_path / "files"))
     written = [float(word) for word in submitted(tmp_path / "files")["STS-B.tsv"]]
     assert written == pytest.approx(np.linspace(0.1, 4.0, 20), abs=6e-4)
@@ -301,7 +301,7 @@ def test_submitted_labels_are_those_of_the_training_files(
         asked.append((problem.task, examples))
         return examples
 
-    def perfect(model, lengths, collate):
+    def perfect(model, lengths, collate, precision):
         task, examples = asked[-1]
         if not task.labels:
             return list(np.linspace(0, 1, len(examples), dtype=np.float32)[:, None])
