@@ -38,7 +38,7 @@ class Batch(NamedTuple, Generic[Array]):
 
     def map(self, function: Callable[[Array], Other]) -> "Batch[Other]":
         """Return the batch with a function applied to every field."""
-        return Batch._make(None if field is None else function(field) for field in self)  # type: ignore[misc]
+        return Batch._make(None if field is None else function(field) for field in self)
 
     def rows(self, start: int, stop: int) -> "Batch[Array]":
         """Return some of the rows."""
