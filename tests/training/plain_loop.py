@@ -92,7 +92,7 @@ class Plain:
             if not validation:
                 rate = self.scheduled("mask_rate", number)
                 batches.masking = batches.masking._replace(rate=rate)
-            yield Batch(*map(torch.from_numpy, batches[number]))
+            yield batches[number].map(torch.from_numpy)
 
     def optimizer(self) -> torch.optim.Optimizer:
         settings = self.recipe.optimizer
@@ -131,11 +131,11 @@ class Plain:
         for step, inputs in enumerate(self.batches("train")):
             optimizer.zero_grad()
             if isinstance(self.model, ReplacedTokenDetection):
-                self.model.scheduled = self.model.weights._replace(
-                    generator=self.scheduled("generator_weight", step),
-                    discriminator=self.scheduled("discriminator_weight", step),
-                    temperature=self.scheduled("temperature", step),
-                )
+                self.model.scheduled = {
+                    "generator": self.scheduled("generator_weight", step),
+                    "discriminator": self.scheduled("discriminator_weight", step),
+                    "temperature": self.scheduled("temperature", step),
+                }
             loss, _ = self.model(inputs, inputs.totals())
             loss.backward()
             gradients = [p.grad for p in self.model.parameters() if p.grad is not None]

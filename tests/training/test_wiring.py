@@ -135,6 +135,8 @@ CHANGES: dict[str, tuple[Any, set[str]]] = {
     "run.save_every": (1, {SAVED}),
     "run.keep_last": (1, {SAVED}),
     "run.keep_percent": ((33.0,), {SAVED}),
+    "run.packing": (True, LEARNED),
+    "run.attn_implementation": ("eager", set()),
     "optimizer.generator_lr": (0.5, LEARNED),
     "schedules.mask_rate": (((0.0, 0.4), (1.0, 0.2)), LEARNED),
     "schedules.temperature": (((0.0, 3.0), (1.0, 0.5)), LEARNED),

@@ -70,7 +70,7 @@ class Batches:
     def __getitem__(self, step: int) -> ArrayBatch:
         rows_B = np.array(self.rows, dtype=np.int64)
         first = step * self.batch_size
-        shards = self.examples if isinstance(self.examples, Shards) else self.examples.shards
+        shards = self.examples.shards if isinstance(self.examples, PackedRows) else self.examples
         if len(rows_B) < self.batch_size and not shards.all_open:
             # All ranks stop at the same batch if a shard is damaged.
             shards.open_for(self._chosen(np.arange(first, first + self.batch_size)))

@@ -178,6 +178,8 @@ DIFFERENCE_TEXTS = {
     "run.length": "examples of {ours:,} tokens (officially {official:,})",
     "run.init": "weights are initialized as in transformers",
     "run.output_bias": "output biases are initialized at token frequencies (officially at zero)",
+    "run.packing": "several examples are packed into each row (officially one)",
+    "run.attn_implementation": "the attention is {ours}",
     "run.precision": "matmuls in {ours} (officially {official})",
     **{
         f"schedules.{name}": f"{text} changes: {{ours}} (fraction of the steps, value)"

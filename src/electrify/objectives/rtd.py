@@ -122,9 +122,9 @@ class ReplacedTokenDetection(Objective):
     ) -> None:
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
-        self.weights = weights or Weights()
-        """Used in evaluation, and in training where there is no schedule."""
-        self.scheduled, self.schedules = self.weights, Schedules()
+        self.weights, self.schedules = weights or Weights(), Schedules()
+        self.scheduled: dict[str, Any] = {}
+        """What schedules say for the current step of training, instead of the weights."""
 
     @classmethod
     def build(cls, recipe: Recipe, vocabulary: Vocabulary) -> Self:
@@ -138,8 +138,7 @@ class ReplacedTokenDetection(Objective):
     def set_progress(self, done: float) -> None:
         """Set the weights and the temperature of a step of training."""
         points = {name: getattr(self.schedules, field) for name, field in SCHEDULED.items()}
-        values: dict[str, Any] = {n: value_at(given, done) for n, given in points.items() if given}
-        self.scheduled = self.weights._replace(**values)
+        self.scheduled = {n: value_at(given, done) for n, given in points.items() if given}
 
     def forward(
         self, batch: Batch[Tensor], totals: Totals, noise_MV: Tensor | None = None
@@ -150,7 +149,7 @@ class ReplacedTokenDetection(Objective):
         sampled with its uniform number. A network whose loss has weight 0 gets no gradient, and
         the discriminator is then not run in training.
         """
-        weights = self.scheduled if self.training else self.weights
+        weights = self.weights._replace(**self.scheduled) if self.training else self.weights
         sample = sampler(weights, batch.uniforms_BN.flatten(), noise_MV)
         with torch.set_grad_enabled(torch.is_grad_enabled() and weights.generator > 0):
             prediction = predict_slots(self.generator, batch, totals, sample)

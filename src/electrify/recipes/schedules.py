@@ -30,10 +30,6 @@ class Schedules:
     """objective.discriminator_weight during training; at 0 only the generator is trained."""
 
 
-SECTIONS = dict.fromkeys((field.name for field in fields(Schedules)), "objective")
-"""The section with the constant value of each setting."""
-
-
 def value_at(points: Points, done: float) -> float:
     """Return the value after a fraction of the steps.
 
@@ -57,7 +53,7 @@ def check_schedules(schedules: Schedules) -> None:
                 got=shown(fractions),
                 fix=f"give pairs of a fraction and a value, such as {flag} 0 VALUE 1 VALUE",
             )
-        allowed = RANGES[f"{SECTIONS[name]}.{name}"]
+        allowed = RANGES[f"objective.{name}"]
         for _, value in points:
             if value not in allowed:
                 raise UserError(

@@ -64,7 +64,7 @@ def training_task(
     shards: Shards,
     tokenizer: LoadedTokenizer,
     engine: Engine,
-    progress: Progress,
+    progress: Progress | None = None,
     fixed_shapes: bool = False,
 ) -> Task:
     """Return this rank's rows of the training batches as a task.
@@ -74,11 +74,12 @@ def training_task(
     """
     size, seed = recipe.run.batch_size, recipe.run.seed
     rows, examples, masking = engine.rows(size), rows_of(recipe, shards), masking_of(recipe)
-    settings, rate = (
-        (examples, tokenizer, masking, size, seed),
-        scheduled_mask_rate(recipe, progress),
+    batches = Batches(
+        *(examples, tokenizer, masking, size, seed),
+        rows=rows,
+        fixed_length=fixed_shapes,
+        mask_rate=scheduled_mask_rate(recipe, progress or Progress()),
     )
-    batches = Batches(*settings, rows=rows, fixed_length=fixed_shapes, mask_rate=rate)
     metrics = objective_class(recipe.objective.kind).metrics
     tensors = to_device(engine.device, keep_mask=fixed_shapes and not shards.full)
     return Task(batches, size, tensors, metrics)
