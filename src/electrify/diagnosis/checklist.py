@@ -2,7 +2,7 @@
 
 OUT/doctor-gpu.json    the results and the machine, to send back
 OUT/doctor-gpu.txt     the same as text
-OUT/work               only while it runs
+OUT/.doctor-…          only while it runs
 """
 
 import json
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from electrify.diagnosis.bench import (
@@ -226,20 +227,17 @@ CHECKLIST: Mapping[str, Callable[[Bench], Passed]] = {
 
 def run_checklist(device: str, out: Path, report: Mapping[str, Any]) -> dict[str, Any]:
     """Run every check, print one line for each, and write the results with the report."""
-    work, begin = out / "work", time.monotonic()
-    shutil.rmtree(work, ignore_errors=True)  # of a killed command
-    work.mkdir(parents=True)
+    begin = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
     title = f"Checklist on {device}"
     print(f"\n{title}", flush=True)
     checks, lines = [], []
-    try:
-        bench = Bench(work, device)
+    with TemporaryDirectory(prefix=".doctor-", dir=out, ignore_cleanup_errors=True) as work:
+        bench = Bench(Path(work), device)
         for name, check in CHECKLIST.items():
             checks.append(run_check(name, check, bench))
             lines.append(check_line(checks[-1]))
             print(lines[-1], flush=True)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     counts = Counter(check["status"] for check in checks)
     seconds = time.monotonic() - begin
     end = f"{', '.join(f'{n} {status}' for status, n in counts.items())} in {duration(seconds)}"

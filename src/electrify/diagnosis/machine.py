@@ -75,7 +75,8 @@ def cpu_quota() -> float | None:
 
 def find_contention() -> Finding:
     """Measure how much CPU time this process gets if it keeps all of its cores busy."""
-    cores = available_cores()
+    cores, quota = available_cores(), cpu_quota()
+    cores = min(cores, max(1, round(quota))) if quota else cores
     share = share_of_cores(cores)
     load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     value = f"{share:.0%} of the time of {cores} cores{load}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from electrify.errors import UserError
 from electrify.storage.commit import flat, read_json
 from electrify.training.precision import Asked, MatmulPrecision, choose_precision
 
@@ -65,7 +66,14 @@ def recorded_precision(out: Path) -> MatmulPrecision | None:
     """Return the precision that a results folder was started with; None for a new folder."""
     paths = (path for pattern in _RECORDS for path in sorted(out.glob(pattern)))
     settings = (item for path in paths for item in flat(read_json(path)).items())
-    return next((value for name, value in settings if name.endswith("fit.precision")), None)
+    found = sorted({value for name, value in settings if name.endswith("fit.precision")})
+    if len(found) > 1:
+        raise UserError(
+            f"{out} has results of several precisions",
+            got=", ".join(found),
+            fix="choose one with --precision",
+        )
+    return found[0] if found else None
 
 
 def prediction_precision(trained: Asked, device: str) -> MatmulPrecision:

@@ -9,9 +9,10 @@ from electrify.objectives.objective import Objective
 from electrify.planning import memory
 from electrify.planning.flops import INEXACT, flops_per_step, paper_flops_per_step
 from electrify.planning.hardware import Hardware
-from electrify.planning.memory import FLOAT, OPTIMIZER_STATE, Mode, Precision
+from electrify.planning.memory import FLOAT, OPTIMIZER_STATE, Mode, Precision, most_slots
 from electrify.planning.sketch import parts_of, shape_of, sketch, trained
 from electrify.planning.speed import StepShape, step_time
+from electrify.recipes.schedules import Schedules
 from electrify.recipes.schema import Recipe
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "mixed")
@@ -42,14 +43,16 @@ def costs(
         "paper_flops": paper_flops_per_step(shapes, objective.roles, run.batch_size, run.length),
     }
     parameters = _parameters(objective)
-    examples = max(1, run.batch_size // devices)
-    sizes = [micro_batch] if micro_batch else _powers_of_two(examples)
-    modes = {name: Mode(name, hardware.has_cuda, checkpointed, compiled) for name in PRECISIONS}
+    rows = -(-run.batch_size // devices)  # of the device that has most
+    sizes = [min(micro_batch, rows)] if micro_batch else _powers_of_two(rows)
+    eager = run.attn_implementation == "eager"
+    modes = {
+        name: Mode(name, hardware.has_cuda, checkpointed, compiled, eager) for name in PRECISIONS
+    }
     needed = {name: _memory(recipe, objective, hardware, modes[name], sizes) for name in PRECISIONS}
     times = {}
     for name, mode in modes.items():
-        rows, size = run.batch_size / devices, needed[name]["micro_batch"]
-        shape = StepShape(rows, size, run.length, _slots(recipe))
+        shape = StepShape(rows, needed[name]["micro_batch"], run.length, _slots(recipe))
         times[name] = step_time(objective, shape, parameters["trained"], hardware, mode)
     return {
         "parameters": parameters,
@@ -63,7 +66,12 @@ def costs(
         "seconds": {name: time.seconds * run.steps for name, time in times.items()},
         "tokens_per_second": {name: step["tokens"] / time.seconds for name, time in times.items()},
         "limits": {name: time.limit for name, time in times.items()},
-        "notes": [*objective.notes, *_inexact(objective), *_unknown(objective, hardware, modes)],
+        "notes": [
+            *objective.notes,
+            *_inexact(objective),
+            *_unknown(objective, hardware, modes),
+            *_not_counted(recipe, devices),
+        ],
     }
 
 
@@ -85,7 +93,7 @@ def _memory(
     recipe: Recipe, objective: Objective, hardware: Hardware, mode: Mode, sizes: list[int]
 ) -> dict[str, Any]:
     """Return the bytes on one device with the first micro-batch that fits, or else the last."""
-    parameters, slots = trained(objective.networks.values()), _slots(recipe)
+    parameters, slots = trained(objective.networks.values()), most_slots(recipe)
     for size in sizes:
         activations = memory.activations(objective, size, recipe.run.length, slots, mode)
         needed = memory.memory(parameters, activations, mode)
@@ -93,6 +101,13 @@ def _memory(
         if fits:
             break
     return {**needed._asdict(), "all": sum(needed), "micro_batch": size, "fits": fits}
+
+
+def _not_counted(recipe: Recipe, devices: int) -> Iterator[str]:
+    if recipe.schedules != Schedules():
+        yield "FLOPs and time are those without [schedules]"
+    if devices > 1:
+        yield "the time of communication between devices is not counted"
 
 
 def _powers_of_two(largest: int) -> list[int]:

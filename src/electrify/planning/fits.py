@@ -2,11 +2,10 @@
 
 import torch
 
-from electrify.batches.masking import max_slots
 from electrify.errors import UserError
 from electrify.models.pair import Vocabulary
 from electrify.planning.hardware import bytes_text, memory_of
-from electrify.planning.memory import Mode, Precision, activations, memory
+from electrify.planning.memory import Mode, Precision, activations, memory, most_slots
 from electrify.planning.sketch import sketch, trained
 from electrify.recipes.schema import Recipe
 
@@ -32,8 +31,8 @@ def check_fits(
     precision: Precision = (
         "float32" if run.precision == "float32" or device.type == "cpu" else "mixed"
     )
-    slots = max(1, max_slots(recipe.objective.mask_rate, run.length))
-    mode = Mode(precision, device.type == "cuda", checkpointed)
+    slots, eager = most_slots(recipe), run.attn_implementation == "eager"
+    mode = Mode(precision, device.type == "cuda", checkpointed, unfused=eager)
     parameters = trained(objective.networks.values())
     kept = activations(objective, rows, run.length, slots, mode)
     needed = memory(parameters // sharded_by, kept, mode)

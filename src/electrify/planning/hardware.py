@@ -25,7 +25,9 @@ class Hardware(NamedTuple):
     reached: float = 0.7
     """Fraction of the peaks that training reaches, fitted to published speeds: see speed.py."""
     has_cuda: bool = True
-    """Whether memory and time are those of CUDA: kernel launches, a context, fused attention."""
+    """Whether memory and time are those of CUDA: kernel launches, a context, what is kept."""
+    has_bf16: bool = False
+    """Whether `run.precision = "auto"` chooses bfloat16."""
 
 
 TERA, GIGA = 1e12, 1e9
@@ -41,7 +43,7 @@ def _device(float32: float, mixed: float, memory: float, bandwidth: float, sourc
 
 def _tf32(mixed: float, memory: float, bandwidth: float, source: str) -> Hardware:
     """Return a device with TF32, which is half as fast as 16 bits."""
-    return _device(mixed / 2, mixed, memory, bandwidth, source)
+    return _device(mixed / 2, mixed, memory, bandwidth, source)._replace(has_bf16=True)
 
 
 _AMPERE, _ADA = "NVIDIA Ampere GA102 whitepaper", "NVIDIA Ada whitepaper"
@@ -216,10 +218,13 @@ def this_machine() -> Hardware:
         return known._replace(memory=memory, source=f"{name}: {known.source}")
     float32, mixed = (matmul_speed(precision, device) for precision in ("float32", "bf16"))
     if device == "cuda":  # with an unknown bandwidth: published speeds are 0.05 to 0.25 of the peak
-        return Hardware(float32, mixed, memory, f"{name}, measured now", reached=0.2)
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        measured = f"{name}, measured now"
+        return Hardware(float32, mixed, memory, measured, reached=0.2, has_bf16=bf16)
     source = f"CPU, threads: {torch.get_num_threads()}, measured now"
     # Measured with tiny; ELECTRA-small reached 0.63, ModernBERT-small 0.71.
-    return Hardware(float32, mixed, memory, source, reached=0.55, has_cuda=False)
+    faster = mixed > float32
+    return Hardware(float32, mixed, memory, source, reached=0.55, has_cuda=False, has_bf16=faster)
 
 
 def matmul_speed(

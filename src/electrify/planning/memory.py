@@ -6,9 +6,12 @@ processes that were measured: they keep freed memory, and temporary buffers coun
 
 from typing import Any, Literal, NamedTuple
 
+from electrify.batches.masking import max_slots
 from electrify.objectives.masked_lm import MOST_BYTES_OF_LOGITS
 from electrify.objectives.objective import Objective
 from electrify.planning.flops import work_of
+from electrify.recipes.schedules import largest
+from electrify.recipes.schema import Recipe
 
 Precision = Literal["float32", "mixed"]
 """mixed: autocast to bfloat16 or float16; weights, gradients, optimizer state in float32."""
@@ -41,6 +44,8 @@ class Mode(NamedTuple):
     checkpointed: bool = False
     """Whether activations are recomputed in the backward pass."""
     compiled: bool = False
+    unfused: bool = False
+    """Whether attention computes all scores at once: run.attn_implementation = "eager"."""
 
 
 class Memory(NamedTuple):
@@ -56,12 +61,12 @@ class Memory(NamedTuple):
     """What CUDA needs for itself."""
 
 
-def values_kept(network: Any, length: int) -> float:
+def values_kept(network: Any, length: int, unfused: bool = False) -> float:
     """Count the inputs and outputs of matmuls that backward needs of one example in the encoder."""
     config, work = network.config, work_of(network)
     width, layers = config.hidden_size, config.num_hidden_layers
     kept = length * (work.per_token / width + 4 * width * layers)
-    if not getattr(network, "_supports_sdpa", False):
+    if unfused or not getattr(network, "_supports_sdpa", False):
         kept += PER_PAIR * layers * getattr(config, "num_attention_heads", 0) * length**2
     return float(kept)
 
@@ -71,7 +76,7 @@ def encoder_bytes(network: Any, length: int, mode: Mode) -> float:
     factor = KEPT.get(network.config.model_type, 1.0) if mode.has_cuda else CPU_MARGIN
     if mode.precision == "mixed":
         factor *= MIXED
-    return FLOAT * factor * values_kept(network, length)
+    return FLOAT * factor * values_kept(network, length, mode.unfused)
 
 
 class Logits(NamedTuple):
@@ -94,6 +99,12 @@ def logits_bytes(logits: int, mode: Mode) -> Logits:
         return Logits(4 * FLOAT * logits, 4 * FLOAT * logits)
     in_half = HALF if mode.precision == "mixed" else 0  # the head's output
     return Logits(FLOAT * logits, (2 * FLOAT + in_half) * logits)
+
+
+def most_slots(recipe: Recipe) -> int:
+    """Return the masked positions of a row in the step that masks most."""
+    rate = largest(recipe.schedules.mask_rate, recipe.objective.mask_rate)
+    return max(1, max_slots(rate, recipe.run.length))
 
 
 def activations(objective: Objective, rows: int, length: int, slots: int, mode: Mode) -> float:

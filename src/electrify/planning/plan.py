@@ -40,7 +40,7 @@ class Plan(FromRecipe):
     bandwidth: float | None = None
     """Memory bandwidth of one device in GB/s, instead of the known one."""
     utilisation: float | None = None
-    """Fraction of peak FLOP/s and bandwidth to assume; default: 0.7, or 0.55 on this CPU."""
+    """Fraction of the peaks to assume; default: 0.7, 0.55 on this CPU, 0.2 on an unknown GPU."""
     micro_batch: int = 0
     """Examples per device and micro-batch; 0 for as many as fit."""
     compile: bool = False
@@ -63,6 +63,7 @@ def plan(settings: Plan) -> dict[str, Any]:
         "batch_size": settings.recipe.run.batch_size,
         "length": settings.recipe.run.length,
         "vocab_size": settings.vocab_size,
+        "precision": settings.recipe.run.precision,
         "hardware": {"name": name, "devices": settings.devices, **hardware._asdict()},
         **costs(
             settings.recipe,
@@ -116,7 +117,10 @@ def _hardware(settings: Plan) -> tuple[str, Hardware]:
     if settings.memory is not None:
         found = found._replace(memory=settings.memory * GIGA)
     if settings.bandwidth is not None:
-        found = found._replace(bandwidth=settings.bandwidth * GIGA)
+        bandwidth = settings.bandwidth * GIGA
+        if found.bandwidth is None:  # a GPU that nothing else is known of
+            found = Hardware(found.float32, found.mixed, found.memory, "given", has_bf16=True)
+        found = found._replace(bandwidth=bandwidth)
     if settings.utilisation is not None:
         found = found._replace(reached=settings.utilisation)
     return name, found
@@ -210,9 +214,17 @@ def _time(table: dict[str, Any], hardware: dict[str, Any]) -> list[str]:
         ),
         _row("  tokens per second", *(f"{n:,.0f}" for n in table["tokens_per_second"].values())),
         _row("  limited by", *limits.values()),
+        f"  run.precision = {table['precision']} is {_column(table['precision'], hardware)} here",
         f"  assuming {hardware['reached']:.0%} of the peak of {peaks}",
         f"  ({hardware['source']})",
     ]
+
+
+def _column(precision: str, hardware: dict[str, Any]) -> str:
+    """Return which of the two columns a run with a precision has on a device."""
+    if precision == "auto":
+        return "mixed (bf16)" if hardware["has_bf16"] else "float32"
+    return "float32" if precision == "float32" else "mixed"
 
 
 def _row(name: str, *cells: str) -> str:

@@ -76,7 +76,7 @@ def step_time(
         flops += work * (1 + NARROW / config.hidden_size) if hardware.bandwidth else work
         fused = COMPILED_TRAFFIC if mode.compiled else UNFUSED.get(config.model_type, 1.0)
         per_value = PER_MATMUL_VALUE[mode.precision] + PER_VALUE * fused
-        traffic += per_value * values_kept(network, shape.length)
+        traffic += per_value * values_kept(network, shape.length, mode.unfused)
         traffic += 0 if every_token else PER_LOGIT * config.vocab_size * outputs
         layers += config.num_hidden_layers
     repeated = RECOMPUTED if mode.checkpointed else 1.0
@@ -85,5 +85,5 @@ def step_time(
         return StepTime(seconds, 0.0, 0.0)
     moved = repeated * shape.rows * traffic + PER_PARAMETER * parameters
     kernels = repeated * KERNELS[mode.precision] * layers * ceil(shape.rows / shape.micro_batch)
-    launches = LAUNCH * kernels * (COMPILED_KERNELS if mode.compiled else 1.0)
+    launches = LAUNCH * kernels * (COMPILED_KERNELS if mode.compiled else 1.0) * hardware.has_cuda
     return StepTime(seconds, moved / hardware.bandwidth / hardware.reached, launches)

@@ -63,6 +63,11 @@ def check_schedules(schedules: Schedules) -> None:
                 )
 
 
+def largest(points: Points, constant: float) -> float:
+    """Return the largest value during training and validation, which uses the constant one."""
+    return max([constant, *(value for _, value in points)])
+
+
 def reaches_zero(schedules: Schedules) -> list[str]:
     """Return the settings that are 0 at some time: a network then gets no gradient."""
     return [name for name, points in _used(schedules) if any(value == 0 for _, value in points)]

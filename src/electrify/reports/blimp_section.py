@@ -73,7 +73,8 @@ def _table(folders: Sequence[PairsFolder]) -> Table:
     rows = []
     for name in dict.fromkeys(name for by_name in scores for name in by_name):
         found = [by_name.get(name) for by_name in scores]
-        shorter = next(score["shorter"] for score in found if score)
+        baselines = {score["shorter"] for score in found if score}
+        shorter = baselines.pop() if len(baselines) == 1 else math.nan  # tokenizers differ
         cells = [pair_cell(score) if score else percent(math.nan) for score in found]
         rows.append([Cell(name.replace("_", " ")), *cells, percent(shorter)])
     marks = [notes.marks([f"{OVER_PAIRS}; scored by {f.result['score']}"]) for f in folders]

@@ -41,7 +41,7 @@ def set_up(
     share = len(engine.share(recipe.run.batch_size))
     if settings.compile:
         check_micro_batches(share, settings.micro_batch)
-    rows = settings.micro_batch or share
+    rows = min(settings.micro_batch or share, share)
     check_fits(
         sized,
         vocabulary,

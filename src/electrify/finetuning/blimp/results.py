@@ -38,6 +38,8 @@ class PairScore(TypedDict):
     """Fraction of pairs whose acceptable sentence has the higher score; ties count one half."""
     interval: Bounds
     """95 % Wilson interval, as if the pairs were independent."""
+    paradigm_mean: float
+    """The mean of the accuracies of its paradigms."""
     over_paradigms: Bounds
     """95 % bootstrap interval of the mean over paradigms; NaN for fewer than six."""
     ties: int
@@ -87,6 +89,7 @@ def accuracies(counts: Sequence[PairCounts]) -> dict[str, PairScore | list[PairS
 def _score(name: str, counts: Sequence[PairCounts]) -> PairScore:
     pairs = sum(one["pairs"] for one in counts)
     accuracy = sum(one["correct"] for one in counts) / pairs
+    by_paradigm = np.array([one["correct"] / one["pairs"] for one in counts])
     return PairScore(
         name=name,
         field=", ".join(sorted({one["field"] for one in counts})) if name != "all" else "",
@@ -94,7 +97,8 @@ def _score(name: str, counts: Sequence[PairCounts]) -> PairScore:
         pairs=pairs,
         accuracy=accuracy,
         interval=wilson(accuracy, pairs),
-        over_paradigms=interval([np.array([one["correct"] / one["pairs"] for one in counts])]),
+        paradigm_mean=float(by_paradigm.mean()),
+        over_paradigms=interval([by_paradigm]),
         ties=sum(one["ties"] for one in counts),
         shorter=sum(one["shorter"] for one in counts) / pairs,
     )
@@ -116,7 +120,7 @@ def _row(score: PairScore, notes: Notes) -> list[Cell]:
         Cell(score["name"].replace("_", " ")),
         Cell(str(score["paradigms"])),
         pair_cell(score, notes.marks([OVER_PAIRS])),
-        Cell(DASH) if few else percent(score["accuracy"], over, notes.marks([OVER_PARADIGMS])),
+        Cell(DASH) if few else percent(score["paradigm_mean"], over, notes.marks([OVER_PARADIGMS])),
         percent(score["shorter"], marks=notes.marks([SHORTER])),
         Cell(f"{score['ties']:,}"),
     ]
@@ -144,7 +148,7 @@ OVER_PAIRS = (
     "of a paradigm share a template, so it says nothing about other paradigms"
 )
 OVER_PARADIGMS = (
-    "the same with the nominal 95 % bootstrap interval of the mean over paradigms, which says what "
+    "the mean over paradigms with its nominal 95 % bootstrap interval, which says what "
     f"similar paradigms could give; from {FEWEST_FOR_INTERVAL} paradigms on"
 )
 SHORTER = "accuracy of always preferring the sentence with fewer tokens, for comparison"
