@@ -5,8 +5,15 @@ from dataclasses import replace
 import pytest
 
 from electrify.errors import UserError
-from electrify.recipes.schedules import Schedules, check_schedules, reaches_zero, value_at
+from electrify.recipes.schedules import (
+    Schedules,
+    check_schedules,
+    jumps,
+    reaches_zero,
+    value_at,
+)
 from electrify.recipes.schema import check, load
+from electrify.training.training import Progress
 
 RAMP = ((0.0, 0.3), (0.5, 0.1), (1.0, 0.1))
 
@@ -47,3 +54,19 @@ def test_bad_points_are_refused(schedules, message):
         check_schedules(schedules)
     with pytest.raises(UserError, match=message):
         check(replace(load("tiny"), schedules=schedules))
+
+
+def test_a_time_without_any_loss_is_refused():
+    frozen = Schedules(
+        generator_weight=((0.0, 1.0), (0.3, 0.0)), discriminator_weight=((0.3, 0.0), (0.6, 50.0))
+    )
+    with pytest.raises(UserError, match="no network would be trained") as error:
+        check(replace(load("tiny"), schedules=frozen))
+    assert error.value.got == "after 30% of the steps"
+
+
+def test_jumps_are_where_a_loss_changes_in_one_step():
+    weights = ((0.0, 1.0), (0.5, 1.0), (0.5, 0.0))
+    assert jumps(Schedules(generator_weight=weights, mask_rate=weights)) == [0.5]
+    progress = Progress(lambda step: step / 10)
+    assert [step for step in range(10) if progress.passes([0.5], step)] == [5]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from electrify.batches.batch import Batch
 from electrify.batches.loader import Batches
 from electrify.batches.masking import Masking
+from electrify.batches.packing import PackedRows
 from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
 from electrify.objectives.mlm import MaskedLanguageModel
 from electrify.objectives.objective import Objective
@@ -74,6 +75,8 @@ class Plain:
     def batches(self, split: str) -> Iterator[Batch]:
         objective, run = self.recipe.objective, self.recipe.run
         examples, validation = Shards(self.data, split), split == "validation"
+        if run.packing:
+            examples = PackedRows(examples)
         batches = Batches(
             examples,
             self.tokenizer,

@@ -70,9 +70,9 @@ class Batches:
     def __getitem__(self, step: int) -> ArrayBatch:
         rows_B = np.array(self.rows, dtype=np.int64)
         first = step * self.batch_size
-        shards = self.examples.shards if isinstance(self.examples, PackedRows) else self.examples
-        if len(rows_B) < self.batch_size and not shards.all_open:
-            # All ranks stop at the same batch if a shard is damaged.
+        shards, shared = self.examples, len(rows_B) < self.batch_size
+        if shared and not isinstance(shards, PackedRows) and not shards.all_open:
+            # All ranks stop at the same batch if a shard is damaged; packing has read them all.
             shards.open_for(self._chosen(np.arange(first, first + self.batch_size)))
         read = [self.examples[int(index)] for index in self._chosen(first + rows_B)]
         texts = self._padded(read)

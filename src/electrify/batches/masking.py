@@ -30,6 +30,8 @@ class Masking(NamedTuple):
     with_replacement: bool = False
     """Draw positions with replacement, as the official code does."""
     whole_words: bool = False
+    slots: int = 0
+    """Slots per row, if there should be more than the rate needs: the others stay unused."""
 
 
 class Slots(NamedTuple):
@@ -68,8 +70,9 @@ def choose_slots(
 ) -> Slots:
     """Choose the slots of rows of a batch; `key` is (seed, step), `rows_B` the row numbers."""
     seed, step = key
-    most = max(1, max_slots(masking.rate, masking.length))
-    use_B = slots_to_use(real_tokens_B, masking.rate, most)
+    usable = max(1, max_slots(masking.rate, masking.length))
+    use_B = slots_to_use(real_tokens_B, masking.rate, usable)
+    most = max(usable, masking.slots)
     available_B = candidates_BL.sum(axis=1)
     scores_BL = uniforms(key_of(seed, "scores", step), rows_B, candidates_BL.shape[1])
     if masking.with_replacement:

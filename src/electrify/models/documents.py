@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from electrify.errors import UserError
 from electrify.models import attention
 
+PAIR_MASK = "pair_mask_BLL"
+"""The attribute of an encoder that holds its mask of pairs of tokens, or None."""
 MASKED_IN_ENCODER = {"deberta", "deberta-v2"}
 """Architectures that take a mask of pairs of tokens in the encoder, but not in the model."""
 
@@ -81,15 +83,23 @@ def flash_arguments(starts_BK: Tensor, length: int) -> dict[str, Any]:
 
 @contextmanager
 def masked_in_encoder(model: nn.Module, mask_BLL: Tensor) -> Iterator[None]:
-    """Give the encoder of a model a mask of pairs of tokens instead of the model's own mask."""
+    """Give the encoder of a model a mask of pairs of tokens instead of the model's own mask.
 
-    def replace(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        hidden_BLH, _, *others = arguments
-        return (hidden_BLH, mask_BLL, *others), named
-
-    encoder: Any = model.base_model
-    handle = encoder.encoder.register_forward_pre_hook(replace, with_kwargs=True)
+    The hook stays, as in gather.py, so that a compiled model is compiled once.
+    """
+    encoder: Any = model.base_model.encoder  # type: ignore[union-attr]
+    if not hasattr(encoder, PAIR_MASK):
+        encoder.register_forward_pre_hook(_with_pair_mask, with_kwargs=True)
+    setattr(encoder, PAIR_MASK, mask_BLL)
     try:
         yield
     finally:
-        handle.remove()
+        setattr(encoder, PAIR_MASK, None)
+
+
+def _with_pair_mask(encoder: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    mask_BLL = getattr(encoder, PAIR_MASK)
+    if mask_BLL is None:
+        return arguments, named
+    hidden_BLH, _, *others = arguments
+    return (hidden_BLH, mask_BLL, *others), named

@@ -7,6 +7,7 @@ the total of the global batch, so micro-batches and processes add up exactly.
 # B batch, L length, N slots per row, M = B × N slots, V vocabulary
 
 from collections.abc import Mapping
+from math import nan
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -132,7 +133,6 @@ class ReplacedTokenDetection(Objective):
         pair = build_pair(recipe, vocabulary)
         built = cls(pair.generator, pair.discriminator, weights_of(recipe))
         built.notes, built.schedules = tuple(pair.notes), recipe.schedules
-        built.set_progress(0.0)
         return built
 
     def set_progress(self, done: float) -> None:
@@ -178,7 +178,9 @@ class ReplacedTokenDetection(Objective):
         metrics = {
             "generator_loss": float(sums["generator_loss"]) / batches,
             "generator_accuracy": fraction(float(sums["generator_correct"]), float(sums["slots"])),
-            "discriminator_loss": float(sums["discriminator_loss"]) / batches,
+            "discriminator_loss": float(sums["discriminator_loss"]) / batches
+            if float(sums["tokens"])
+            else nan,  # it was not run
         }
         return metrics | detection_metrics(sums)
 

@@ -3,6 +3,8 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
 
 from electrify.config import shown
 from electrify.errors import UserError
@@ -66,6 +68,28 @@ def check_schedules(schedules: Schedules) -> None:
 def largest(points: Points, constant: float) -> float:
     """Return the largest value during training and validation, which uses the constant one."""
     return max([constant, *(value for _, value in points)])
+
+
+def jumps(schedules: Schedules) -> list[float]:
+    """Return the fractions of training at which the weight of a loss changes at once."""
+    weights = (schedules.generator_weight, schedules.discriminator_weight)
+    return [b for points in weights for (a, _), (b, _) in pairwise(points) if a == b]
+
+
+def check_trained(schedules: Schedules, constants: Any) -> None:
+    """Raise an error if both losses have weight 0 at some time; `constants` is [objective]."""
+    names = ("generator_weight", "discriminator_weight")
+    weights = [getattr(schedules, n) or ((0.0, getattr(constants, n)),) for n in names]
+    fractions = sorted({0.0, 1.0, *(done for points in weights for done, _ in points)})
+    between = [(a + b) / 2 for a, b in pairwise(fractions)]
+    for done in sorted([*fractions, *between]):
+        if not any(value_at(points, done) for points in weights):
+            raise UserError(
+                "no network would be trained: both losses have weight 0",
+                got=f"after {done:.0%} of the steps",
+                fix="change objective.generator_weight, objective.discriminator_weight or their "
+                "schedules",
+            )
 
 
 def reaches_zero(schedules: Schedules) -> list[str]:

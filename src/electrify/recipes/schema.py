@@ -13,7 +13,7 @@ import tyro
 from electrify import config
 from electrify.errors import UserError
 from electrify.recipes.ranges import RANGES
-from electrify.recipes.schedules import Schedules, check_schedules
+from electrify.recipes.schedules import Schedules, check_schedules, check_trained
 from electrify.storage.commit import flat
 
 
@@ -50,6 +50,7 @@ OBJECTIVES = {
 }
 
 ATTENTION = dict.fromkeys(("auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"))
+Attention = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(ATTENTION) + "}")]
 """Implementations of attention in transformers; auto is the architecture's default."""
 
 FieldValue = bool | int | float | str
@@ -159,9 +160,7 @@ class Run:
     """Maximum number of tokens per example."""
     packing: bool = False
     """Fill each row of a batch with several examples, each of which attends only to itself."""
-    attn_implementation: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(ATTENTION) + "}")] = (
-        "auto"
-    )
+    attn_implementation: Attention = "auto"
     """Attention in transformers; auto: sdpa if the architecture has it, else eager."""
     seed: int = 0
     """Random seed of initial weights, data order, masks and samples."""
@@ -334,6 +333,8 @@ def check(recipe: Recipe) -> None:
                     fix=f"use a value in that range for {flag}",
                 )
     check_schedules(recipe.schedules)
+    if kind == "rtd":
+        check_trained(recipe.schedules, recipe.objective)
     for role in ("discriminator", "generator"):
         fields_set = getattr(recipe, role).config
         for name in sorted(TOKENIZER_FIELDS & fields_set.keys()):

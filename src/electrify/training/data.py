@@ -18,6 +18,7 @@ from electrify.models.inputs import batch_to_device
 from electrify.models.pair import Vocabulary
 from electrify.objectives.objective import fraction, objective_class
 from electrify.planning.hardware import GIGA
+from electrify.planning.memory import most_slots
 from electrify.recipes.schedules import value_at
 from electrify.recipes.schema import Recipe
 from electrify.storage.verified import Verified
@@ -74,8 +75,9 @@ def training_task(
     """
     size, seed = recipe.run.batch_size, recipe.run.seed
     rows, examples, masking = engine.rows(size), rows_of(recipe, shards), masking_of(recipe)
+    slots = most_slots(recipe) if fixed_shapes else 0
     batches = Batches(
-        *(examples, tokenizer, masking, size, seed),
+        *(examples, tokenizer, masking._replace(slots=slots), size, seed),
         rows=rows,
         fixed_length=fixed_shapes,
         mask_rate=scheduled_mask_rate(recipe, progress or Progress()),
@@ -161,8 +163,12 @@ def masking_of(recipe: Recipe) -> Masking:
 
 def scheduled_mask_rate(recipe: Recipe, progress: Progress) -> Callable[[int], float] | None:
     """Return a function from the step to the mask rate; None if it is constant."""
-    points = recipe.schedules.mask_rate
-    return (lambda step: value_at(points, progress.planned(step))) if points else None
+    points, constant = recipe.schedules.mask_rate, recipe.objective.mask_rate
+
+    def rate(step: int) -> float:
+        return value_at(points, progress.planned(step)) if progress.planned else constant
+
+    return rate if points else None
 
 
 def to_device(

@@ -67,12 +67,15 @@ class Guard:
         watched: str = "",
         scaled: bool = False,
         mask_rate: Callable[[int], float] | None = None,
+        loss_changes: Callable[[int], bool] = lambda step: False,
     ) -> None:
         self.settings, self.sizes, self.alarms, self.watched = settings, sizes, alarms, watched
         self.scaled = scaled
         """Whether the loss is scaled for float16, whose overflows are expected."""
         self.mask_rate = mask_rate
         """Maps a step to its mask rate, if that changes during training."""
+        self.loss_changes = loss_changes
+        """Whether the weight of a loss jumps at a step, so that its loss is not a spike."""
         self._min_history = min(MIN_HISTORY, settings.window)
         self.left_out: set[int] = set()
         """Numbers of the batches that must not be trained on."""
@@ -89,6 +92,7 @@ class Guard:
         self._last_given: dict[str, int] = {}
         self._watched: list[float] = []
         self._best = 0.0
+        self._changed = 0  # the last step at which the weight of a loss jumped
 
     @property
     def loss_is_finite(self) -> bool:
@@ -103,6 +107,8 @@ class Guard:
 
     def judge(self, step: int, loss: float, norm: float) -> Action:
         """Decide what to do, given the loss of the global batch and its gradient norm."""
+        if self.loss_changes(step):
+            self._history, self._changed = {name: [] for name in self._history}, step
         action = self._judge(step, loss, norm)
         self._recent = [*self._recent, (step, loss, norm, action.value)][-REPORTED_STEPS:]
         return action
@@ -176,7 +182,7 @@ class Guard:
         """
         if self.sizes is None:
             return []
-        old_enough = step >= self.sizes.patience
+        old_enough = step - self._changed >= self.sizes.patience
         if self.watched in metrics:
             self._watched = [*self._watched, metrics[self.watched]][-INTERVALS:]
         sizes = self.sizes
@@ -239,6 +245,7 @@ class Guard:
             "given": dict(self._last_given),
             "aucs": [str(value) for value in self._watched],  # JSON has no NaN
             "best_auc": self._best,
+            "changed": self._changed,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -258,6 +265,7 @@ class Guard:
         self._bad, self._overflows = list(state["bad"]), state["overflows"]
         self._streaks, self._last_given = dict(state["streaks"]), dict(state["given"])
         self._watched, self._best = [float(value) for value in state["aucs"]], state["best_auc"]
+        self._changed = state.get("changed", 0)
 
 
 def _rising(values: Sequence[float]) -> bool:

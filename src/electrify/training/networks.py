@@ -1,9 +1,12 @@
 """Prepare the networks of an objective for training: starting biases, compiling, checkpointing."""
 
+from collections.abc import Iterator
+
 import torch
 
 from electrify.batches.masking import max_slots
 from electrify.errors import UserError
+from electrify.objectives.masked_lm import slot_chunks
 from electrify.objectives.objective import Objective
 from electrify.planning.flops import flops_per_step
 from electrify.recipes.schema import Recipe
@@ -44,14 +47,25 @@ def compile_networks(objective: Objective) -> list[str]:
     return [f"{role} {type(net).__name__}" for role, net in objective.networks.items()]
 
 
-def check_micro_batches(rows: int, micro_batch: int) -> None:
+def not_compiled(objective: Objective, rows: int, slots: int) -> Iterator[str]:
+    """Yield notes on networks that run uncompiled, because their logits are computed in chunks."""
+    for role, network in objective.networks.items():
+        chunked = len(slot_chunks(rows * slots, network.config.vocab_size)) > 1
+        if chunked and not objective.roles[role].every_token:
+            yield (
+                f"note: the {role} is not compiled, because the logits of {rows:,} rows are "
+                f"computed in chunks; a smaller --micro-batch avoids that"
+            )
+
+
+def check_micro_batches(rows: int, micro_batch: int, world: int = 1) -> None:
     """Raise an error if the micro-batches of a rank's rows differ in size."""
     if micro_batch and rows > micro_batch and rows % micro_batch:
         largest = next(size for size in range(micro_batch, 0, -1) if rows % size == 0)
         raise UserError(
             "--compile needs micro-batches of the same size",
             got=f"--micro-batch {micro_batch} for {rows} examples",
-            fix=f"use --micro-batch {largest}, or a multiple of {micro_batch} as batch size",
+            fix=f"use --micro-batch {largest}, or a batch size that {micro_batch * world} divides",
         )
 
 

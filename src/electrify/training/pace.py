@@ -49,25 +49,25 @@ class Pace(Observer):
 
     def new_end(self, step: int) -> int | None:
         """Return the last step that fits at the current speed; None to keep the plan."""
-        speeds = [self.planned / pace for pace in self.paces[-2:]]
+        speeds = [self.planned / self._overall(pace) for pace in self.paces[-2:]]
         slower, faster = (all(s < 1 - CHANGE for s in speeds), all(s > 1 + CHANGE for s in speeds))
         if len(speeds) < 2 or not (slower or faster):
             return None
-        left, pace = self.budget - (time.monotonic() - self.begin), self.overall
+        left = self.budget - (time.monotonic() - self.begin)
+        pace = self._overall(self.paces[-1])
         late = abs((self.end - step) * pace - left)
         if min(left, late) < LEAST * self.budget:
             return None
         return step + max(1, int(left / pace))
 
-    @property
-    def overall(self) -> float:
-        """Return the seconds per step of the last stretch with their share of evaluation."""
+    def _overall(self, pace: float) -> float:
+        """Return the seconds per step of a stretch with their share of evaluation and saving."""
         training_share = max(self.training / self.total, 1 - MAX_EVALUATION_SHARE)
-        return self.paces[-1] / training_share
+        return pace / training_share
 
     def on_replan(self, steps: int) -> None:
         """Report the new plan, and measure against it from now on."""
-        pace = self.overall
+        pace = self._overall(self.paces[-1])
         print(
             f"steps take {pace:.2g} s instead of {self.planned:.2g} s: the run ends after "
             f"{steps:,} steps instead of {self.end:,}, to fit into {duration(self.budget)}",

@@ -11,6 +11,7 @@ from pathlib import Path
 from electrify.config import check_minimum
 from electrify.errors import EXIT_INTERRUPTED
 from electrify.objectives.bands import sizes_of
+from electrify.recipes.schedules import jumps
 from electrify.recipes.schema import Recipe, check, override
 from electrify.storage.verified import Verified
 from electrify.training import checkpoint, summary
@@ -134,6 +135,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
                 objective.watched,
                 scaled=engine.precision == "fp16",
                 mask_rate=scheduled_mask_rate(recipe, stepper.progress),
+                loss_changes=partial(stepper.progress.passes, jumps(recipe.schedules)),
             ),
             stop=stop,
             observer=observer or warnings,

@@ -38,9 +38,6 @@ def self_check(
         raise _failed("the networks do not share the weights they should", broken[0])
     check_listed_once(objective, optimizer)
     check_finite(objective)
-    if recipe.run.packing:
-        for network in objective.networks.values():
-            check_packing(network, vocabulary, recipe.run.length)
     return check_padding(objective, vocabulary, mask)
 
 

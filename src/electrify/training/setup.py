@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from electrify.models.fast import use_attention
 from electrify.objectives.objective import Objective, build_objective
 from electrify.planning.fits import check_fits
+from electrify.planning.memory import most_slots
 from electrify.recipes.schedules import reaches_zero
 from electrify.recipes.schema import Recipe
 from electrify.tokens.store import Shards
@@ -19,11 +20,12 @@ from electrify.training.networks import (
     check_micro_batches,
     checkpoint_activations,
     compile_networks,
+    not_compiled,
     start_at_data,
 )
 from electrify.training.optim import build_optimizer, named_owners
 from electrify.training.options import Pretrain
-from electrify.training.self_check import self_check
+from electrify.training.self_check import check_packing, self_check
 from electrify.training.sharding import shard
 from electrify.training.training import Progress, Stepper
 
@@ -40,7 +42,7 @@ def set_up(
     vocabulary, sized = vocabulary_of(tokenizer), folder.with_own_sizes(recipe)
     share = len(engine.share(recipe.run.batch_size))
     if settings.compile:
-        check_micro_batches(share, settings.micro_batch)
+        check_micro_batches(share, settings.micro_batch, engine.world)
     rows = min(settings.micro_batch or share, share)
     check_fits(
         sized,
@@ -58,21 +60,28 @@ def set_up(
     if settings.checkpoint_activations:
         checkpoint_activations(objective)
     objective.to(engine.device).train()
+    flash = "flash" in recipe.run.attn_implementation  # which needs 16 bits
+    if recipe.run.packing:  # before sharding, after which only the whole objective can be called
+        with engine.autocast() if flash else nullcontext():
+            for network in objective.networks.values():
+                check_packing(network, vocabulary, recipe.run.length)
     if settings.shard:
         shard(objective, engine.device)
     scale, dtype = generator_scale(objective, recipe), engine.muon_dtype
     optimizer = build_optimizer(objective, recipe.optimizer, scale, dtype)
-    in_16_bits = "flash" in recipe.run.attn_implementation
-    with engine.autocast() if in_16_bits else nullcontext():
+    with engine.autocast() if flash else nullcontext():
         unused = self_check(objective, optimizer, recipe, vocabulary, tokenizer.special.mask)
     if settings.compile:
         compiled = compile_networks(objective)
         if engine.is_main:
             print(f"compiling before the first step: {', '.join(compiled)}", flush=True)
+            for note in not_compiled(objective, rows, most_slots(recipe)):
+                print(note, flush=True)
+    untrained = [role for role in objective.networks if not objective.weight_of(role)]
     progress = Progress()
     stepper = Stepper(
         model=objective,
-        wrapped=engine.prepare(objective, [*unused, *reaches_zero(recipe.schedules)]),
+        wrapped=engine.prepare(objective, [*unused, *untrained, *reaches_zero(recipe.schedules)]),
         optimizer=optimizer,
         engine=engine,
         task=training_task(recipe, shards, tokenizer, engine, progress, settings.compile),

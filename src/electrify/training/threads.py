@@ -5,10 +5,10 @@ for each other. On a free machine nothing is faster. On a busy one a thread that
 core that the thread it waits for needs: beside one busy process, training keeps a quarter of its
 speed, and with sleeping threads 60 % (benchmarks/contention.py).
 
-libgomp has no function to change that, but it sleeps almost at once while a process has more OpenMP
-threads than cores (see GOMP_SPINCOUNT in its manual). So a background thread looks how long the
-threads of this process wait for a core, and keeps idle OpenMP threads as long as they do. Numbers
-do not change: the number of threads that compute stays the same.
+libgomp has no function to change that, but its threads sleep almost immediately while a process has
+more OpenMP threads than cores (see GOMP_SPINCOUNT in its manual). So a background thread measures
+how long the threads of this process wait for a core, and keeps idle OpenMP threads while they do.
+Numbers do not change: the number of threads that compute stays the same.
 """
 
 import os
@@ -21,6 +21,7 @@ import torch
 
 CHECK_SECONDS = 0.5
 CONTENDED, UNCONTENDED = 0.25, 0.1  # seconds that threads wait for a core, in a second
+GRAIN = 1 << 15  # elements that torch gives to a thread at least
 POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
@@ -53,13 +54,25 @@ def _watch() -> None:
         before, begin = waited, now
         if end is None and share > CONTENDED:
             end = threading.Event()
-            threading.Thread(target=_idle_threads, args=(end,), daemon=True).start()
+            for _ in range(teams_needed(torch.get_num_threads(), len(os.sched_getaffinity(0)))):
+                threading.Thread(target=_idle_threads, args=(end,), daemon=True).start()
         elif end is not None and share < UNCONTENDED:
             end.set()
             end = None
 
 
+def teams_needed(threads: int, cores: int) -> int:
+    """Return how many idle teams make more OpenMP threads than cores.
+
+    Every team has as many threads as torch uses, one of which is not OpenMP's own.
+
+    >>> teams_needed(2, 2), teams_needed(8, 16), teams_needed(4, 64)
+    (1, 2, 20)
+    """
+    return max(1, -(-(cores + 1 - threads) // max(1, threads - 1)))
+
+
 def _idle_threads(end: threading.Event) -> None:
     """Make OpenMP start threads for this one, which end with it."""
-    torch.zeros(1 << 17).add_(1.0)  # large enough for several threads
+    torch.zeros(torch.get_num_threads() * GRAIN).add_(1.0)  # a piece for each thread
     end.wait()

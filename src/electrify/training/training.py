@@ -1,6 +1,6 @@
 """The objects that the training loop works on: the stepper, its task, and the run around it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -63,8 +63,16 @@ class Cadence(NamedTuple):
 class Progress:
     """How far training is: a re-plan changes the function, for everyone who has the object."""
 
-    planned: Callable[[float], float] = lambda step: 0.0
-    """Maps a step to the fraction of the planned steps before it."""
+    planned: Callable[[float], float] | None = None
+    """Maps a step to the fraction of the planned steps before it; None while steps are measured,
+    when schedules are not followed."""
+
+    def passes(self, fractions: Collection[float], step: int) -> bool:
+        """Return whether one of some fractions of the steps is reached at a step."""
+        if self.planned is None or not fractions:
+            return False
+        before, now = self.planned(step - 1), self.planned(step)
+        return any(before < fraction <= now for fraction in fractions)
 
 
 @dataclass
@@ -88,7 +96,8 @@ class Stepper:
 
     def accumulate(self, step: int, batch: Any, requests: Requests = NO_REQUESTS) -> Gradient:
         """Compute the gradient of a global batch."""
-        self.begin(self.progress.planned(step))
+        if self.progress.planned is not None:
+            self.begin(self.progress.planned(step))
         rows = self.engine.rows(self.task.batch_size)
         cuts = cut_rows(range(len(rows)), self.micro_batch)
         self.spent.begin_update()
