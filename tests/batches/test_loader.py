@@ -293,7 +293,7 @@ def test_a_fixed_length_adds_padding_and_changes_nothing_else(shards):
         lengths.add(length)
         assert padded.ids_BL.shape == (2, LENGTH)
         assert not padded.attention_BL[:, length:].any()
-        for ours, theirs in zip(batch, padded, strict=True):
+        for ours, theirs in zip(batch[:-1], padded[:-1], strict=True):  # not packed
             np.testing.assert_array_equal(ours, theirs[:, : ours.shape[1]])
     assert len(lengths) > 1
 
