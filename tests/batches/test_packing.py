@@ -10,7 +10,7 @@ import torch
 
 from electrify.batches.loader import Batches
 from electrify.batches.masking import Masking
-from electrify.batches.packing import PackedRows, compositions, pack
+from electrify.batches.packing import PackedRows, compositions, pack_examples
 from electrify.models.documents import document_numbers
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.store import Shards
@@ -37,7 +37,7 @@ def test_rows_hold_every_example_once_and_are_not_too_long(seed):
     rng = Random(seed)
     length = rng.choice([8, 30, 128])
     lengths = np.array([rng.randint(1, rng.randint(1, length)) for _ in range(rng.randint(1, 900))])
-    examples, bounds = pack(lengths, length)
+    examples, bounds = pack_examples(lengths, length)
     assert sorted(examples) == list(range(len(lengths)))
     sums = np.add.reduceat(lengths[examples], bounds[:-1])
     assert sums.max() <= length
@@ -48,7 +48,7 @@ def test_rows_hold_every_example_once_and_are_not_too_long(seed):
 
 
 def test_no_examples_make_no_rows():
-    examples, bounds = pack(np.zeros(0, dtype=np.int64), 8)
+    examples, bounds = pack_examples(np.zeros(0, dtype=np.int64), 8)
     assert (len(examples), list(bounds)) == (0, [0])
 
 

@@ -44,7 +44,7 @@ class PackedRows:
         self.manifest, self.length = shards.manifest, shards.length
         self._documents_in_example = self.manifest["identity"]["settings"].get("layout") == "packed"
         lengths_E, starts_E = shards.sizes()
-        self._examples, self._bounds = pack(lengths_E, self.length)
+        self._examples, self._bounds = pack_examples(lengths_E, self.length)
         documents_E = starts_E + 1 if self._documents_in_example else np.ones_like(starts_E)
         self.tokens = int(lengths_E.sum())
         self.most_documents = 0
@@ -89,12 +89,12 @@ class PackedRows:
         return starts_BK
 
 
-def pack(lengths_E: Indices, length: int) -> tuple[Indices, Indices]:
+def pack_examples(lengths_E: Indices, length: int) -> tuple[Indices, Indices]:
     """Return the examples of all rows one after another, and where each row starts and ends.
 
     Rows are in the order of their first examples.
 
-    >>> pack(np.array([5, 3, 6, 2]), 8)
+    >>> pack_examples(np.array([5, 3, 6, 2]), 8)
     (array([0, 1, 2, 3]), array([0, 2, 4]))
     """
     counts = np.bincount(lengths_E, minlength=length + 1)

@@ -17,7 +17,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from electrify.models.dropout import draw_seed, dropout_mask_like
 
 NAME = "sdpa_quick_dropout"
-ALLOWED = "allowed_B1LL"
+ALLOWED_PAIRS = "allowed_B1LL"
 """The argument of a model with the pairs of tokens that may attend, in packed rows."""
 SCORES_PER_CHUNK = 1 << 18
 """Attention scores that are computed at a time: one megabyte."""
@@ -37,7 +37,7 @@ def attention(
 
     Inputs are [batch, heads, length, dimension]; the output is [batch, length, heads, dimension].
     """
-    allowed_B1LL = kwargs.pop(ALLOWED, None)
+    allowed_B1LL = kwargs.pop(ALLOWED_PAIRS, None)
     if allowed_B1LL is not None:  # transformers gives no mask, or the boolean one of a window
         attention_mask = allowed_B1LL if attention_mask is None else attention_mask & allowed_B1LL
     if _would_run_in_16_bits(query):

@@ -50,7 +50,7 @@ def document_arguments(model: nn.Module, starts_BK: Tensor, length: int) -> dict
     numbers_BL = document_numbers(starts_BK, length)
     same_B1LL = (numbers_BL.unsqueeze(1) == numbers_BL.unsqueeze(2)).unsqueeze(1)
     if implementation == attention.NAME:
-        return {attention.ALLOWED: same_B1LL}
+        return {attention.ALLOWED_PAIRS: same_B1LL}
     if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
         raise UserError(
             f"{config.model_type} loses its sliding windows in packed rows with this attention",
