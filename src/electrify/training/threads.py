@@ -67,7 +67,7 @@ def teams_needed(threads: int, cores: int) -> int:
     Every team has as many threads as torch uses, one of which is not OpenMP's own.
 
     >>> teams_needed(2, 2), teams_needed(8, 16), teams_needed(4, 64)
-    (1, 2, 20)
+    (1, 2, 21)
     """
     return max(1, -(-(cores + 1 - threads) // max(1, threads - 1)))
 
