@@ -78,7 +78,9 @@ KINDS = {
         "plaintext:JsonLines", "one JSON object per line, compressed or not", "my.jsonl.gz"
     ),
     "csv": CorpusKind(
-        "table:Csv", "CSV or TSV files with a text column, compressed or not", "my.csv --text body"
+        "table:Csv",
+        "CSV or TSV files with a text column, compressed or not",
+        "my.csv --text review",
     ),
     "parquet": CorpusKind("hub:Parquet", "local Parquet files", "my_table.parquet"),
     "hub": CorpusKind(
