@@ -181,4 +181,6 @@ def source_of(kind: str) -> tuple[str, bytes]:
         return "a.txt", "\n\n".join(lines).encode()
     if kind == "jsonl":
         return "a.jsonl", "\n".join(json.dumps({"text": line}) for line in lines).encode()
+    if kind == "csv":
+        return "a.csv", "\n".join(["text", *(f'"{line}"' for line in lines)]).encode()
     return "a.xml", wiki(*lines)

@@ -70,6 +70,7 @@ EMPTY_SOURCES = {
     ("text", "blank.txt"): b"\r\n\r\n \n",
     ("text", "a.txt.gz"): gzip.compress(b""),
     ("jsonl", "a.jsonl"): b"",
+    ("csv", "a.csv"): b"",
     ("openwebtext", "none.tar"): tar(),
 }
 

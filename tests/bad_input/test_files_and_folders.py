@@ -37,7 +37,9 @@ def test_sources_that_are_not_files_are_refused(tmp_path, refused, monkeypatch):
     listener.close()
     odd = ["pipe", "pipe.txt.gz", "socket", "loop", "dangling", "nowhere", "folder", "a.txt/b"]
     for name in [*odd, "/dev/zero", "a" * 5000]:
-        for kind in ["text", "jsonl", "wikipedia", "parquet"] if name == "pipe" else ["text"]:
+        for kind in (
+            ["text", "jsonl", "csv", "wikipedia", "parquet"] if name == "pipe" else ["text"]
+        ):
             refused("corpus", kind, name, "--out", "docs")
             assert not (tmp_path / "docs" / "manifest.json").exists()
 

@@ -9,7 +9,12 @@ from tests.conftest import make_documents
 
 @pytest.mark.parametrize(
     ("kind", "compression"),
-    [*(("text", compression) for compression in PACK), ("jsonl", "gz"), ("wikipedia", "bz2")],
+    [
+        *(("text", compression) for compression in PACK),
+        ("jsonl", "gz"),
+        ("csv", "xz"),
+        ("wikipedia", "bz2"),
+    ],
 )
 def test_a_truncated_file_is_counted_and_no_document_is_truncated(tmp_path, run, kind, compression):
     name, data = source_of(kind)

@@ -1,4 +1,4 @@
-"""JSON lines and Parquet files with unexpected content."""
+"""JSON lines, CSV and Parquet files with unexpected content."""
 
 import io
 import json
@@ -48,6 +48,38 @@ def test_bad_json_lines_are_counted(tmp_path, run):
     assert accounted(tmp_path / "docs") == len(LINES) + 2
     assert manifest(tmp_path / "docs")["documents"] <= 2 + sum(b'"x"' in v for v in LINES.values())
     run("show", "docs", "--count", "100")
+
+
+ROWS = {
+    "too few cells": b"1",
+    "too many cells": b"1,x,y",
+    "text after a quotation mark": b'1,"x"y',
+    "a quotation mark that the next one closes": b'1,"x\n2,y\n3,"z"',
+    "empty text": b"1,",
+    "only delimiters": b",",
+    "invalid UTF-8": b"1,a \xff b",
+    "NUL": b"1,a \0 b",
+    "a quotation mark inside": b'1,a 5" nail',
+    "a cell of several lines": b'1,"x, ""y""\r\n\r\nz"',
+    "a long cell": b"1," + b"x" * 200_000,
+}
+
+
+def test_bad_csv_rows_are_counted(tmp_path, run):
+    rows = [b"\xef\xbb\xbfid,text", b"1," + GOOD, *ROWS.values(), b"", b'2,"' + ALSO_GOOD + b'"']
+    (tmp_path / "a.csv").write_bytes(b"\r\n".join(rows))
+    run("corpus", "csv", "a.csv", "--out", "docs")
+    found = texts(tmp_path / "docs")
+    assert (found[0], found[-1]) == (GOOD.decode(), ALSO_GOOD.decode())
+    assert found[1:-2] == ["a \ufffd b", "a  b", 'a 5" nail', 'x, "y"\n\nz']
+    assert accounted(tmp_path / "docs") == len(ROWS) + 2
+
+
+def test_an_open_quotation_mark_is_refused_with_its_line(tmp_path, refused):
+    data = b"id,text\n" + b"1,%s\n" % GOOD * 10 + b'2,"open\n' + b"3,lost\n" * 1000
+    (tmp_path / "a.csv").write_bytes(data)
+    assert "a.csv, line 12: a quotation mark" in refused("corpus", "csv", "a.csv", "--out", "docs")
+    assert not (tmp_path / "docs" / "manifest.json").exists()
 
 
 def invalid_utf8_column() -> pyarrow.Array:

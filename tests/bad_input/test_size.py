@@ -43,6 +43,12 @@ def long_line_jsonl(folder: Path) -> str:
     return "a.jsonl"
 
 
+def long_cell_csv(folder: Path) -> str:
+    before, after = b"text\n" + GOOD + b'\n"', b'"\n' + ALSO_GOOD
+    repeated(folder / "a.csv", WORDS, 50, before, after)
+    return "a.csv"
+
+
 def long_page_wikipedia(folder: Path) -> str:
     before, after = wiki(GOOD.decode(), "@", ALSO_GOOD.decode()).split(b"@")
     repeated(folder / "a.xml", WORDS, 50, before, after)
@@ -151,6 +157,7 @@ def test_columns_beside_the_text_take_little_memory(tmp_path, make, count):
         ("text", long_line_text, 1),
         ("text", long_line_text, 2),
         ("jsonl", long_line_jsonl, 2),
+        ("csv", long_cell_csv, 2),
         ("wikipedia", long_page_wikipedia, 2),
         ("openwebtext", long_file_openwebtext, 2),
         ("gutenberg", long_book_gutenberg, 2),

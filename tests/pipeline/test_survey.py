@@ -66,6 +66,12 @@ def test_compressed_json_lines_are_recognised(tmp_path):
     assert survey_files([tmp_path]).kind == "jsonl"
 
 
+@pytest.mark.parametrize("name", ["posts.csv", "POSTS.TSV", "posts.csv.zst"])
+def test_tables_are_recognised(tmp_path, name):
+    (tmp_path / name).write_text("text\n")
+    assert survey_files([tmp_path]).kind == "csv"
+
+
 def test_several_formats_are_refused_by_name(tmp_path):
     (tmp_path / "a.txt").write_text(SENTENCE)
     (tmp_path / "b.jsonl").write_text("{}\n")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from electrify.corpora.plaintext import TextFields
+from electrify.corpora.troubles import several_columns
 from electrify.errors import UserError
 
 STRINGS = ("string", "large_string", "string_view", "binary", "large_binary")
@@ -12,11 +13,7 @@ STRINGS = ("string", "large_string", "string_view", "binary", "large_binary")
 def check_text(name: str, column: str, schema: Any) -> None:
     """Raise an error unless exactly one column of the file has this name, and it contains text."""
     if schema.names.count(column) > 1:
-        raise UserError(
-            f"{name} has several columns named {column!r}",
-            got=f"columns {', '.join(schema.names[:20])}",
-            fix="rename all but one of them, or choose another column with --text",
-        )
+        raise several_columns(name, column, schema.names)
     if not has_column(schema, column, STRINGS):
         texts = [other for other in schema.names if has_column(schema, other, STRINGS)]
         raise UserError(

@@ -77,6 +77,11 @@ KINDS = {
     "jsonl": CorpusKind(
         "plaintext:JsonLines", "one JSON object per line, compressed or not", "my.jsonl.gz"
     ),
+    "csv": CorpusKind(
+        "table:Csv",
+        "CSV or TSV files with a text column, compressed or not",
+        "my.csv --text review",
+    ),
     "parquet": CorpusKind("hub:Parquet", "local Parquet files", "my_table.parquet"),
     "hub": CorpusKind(
         "hub:Hub",

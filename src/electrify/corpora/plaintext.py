@@ -29,13 +29,16 @@ class Chunk(NamedTuple):
     data: bytes
     first: int
     left_out: int
+    layout: Any = None
+    """What a reader needs to know about the file besides."""
 
 
 class ChunkOrigin(NamedTuple):
-    """The file that the data of a part comes from, and the number of its first unit."""
+    """The file that the data of a part comes from, the number of its first unit and its layout."""
 
     name: str
     first: int
+    layout: Any = None
 
 
 _BOMS = (  # UTF-32 before UTF-16, whose little-endian mark is a prefix of it
@@ -96,10 +99,10 @@ def _chunks(blocks: Iterable[bytes], boundary: bytes, size: int) -> Iterator[Chu
 
 # Splits a file into chunks of the size of a part and reports the bytes read to the second argument;
 # without one, into smaller chunks for a worker that takes them one after another.
-_Splitter = Callable[[Path, Callable[[int], None] | None], Iterator[Chunk]]
+Splitter = Callable[[Path, Callable[[int], None] | None], Iterator[Chunk]]
 
 
-def _parts(files: Sequence[tuple[Path, str]], chunks: _Splitter | None) -> Iterator[Part]:
+def split_files(files: Sequence[tuple[Path, str]], chunks: Splitter | None) -> Iterator[Part]:
     """Group small files into parts, and split large files into chunks if `chunks` is given."""
     total, done = max(1, sum(path.stat().st_size for path, _ in files)), 0
     for batch in archive.group(files, lambda file: archive.estimate_text_bytes(file[0])):
@@ -112,13 +115,13 @@ def _parts(files: Sequence[tuple[Path, str]], chunks: _Splitter | None) -> Itera
             done += path.stat().st_size
 
 
-def _large_parts(path: Path, name: str, chunks: _Splitter, done: int, total: int) -> Iterator[Part]:
+def _large_parts(path: Path, name: str, chunks: Splitter, done: int, total: int) -> Iterator[Part]:
     """Yield the parts of a large file, before which `done` of `total` bytes were read."""
     read = [0]
     try:
         for chunk in chunks(path, read.append):
             problems = (TOO_LARGE,) * chunk.left_out
-            origin = ChunkOrigin(name, chunk.first)
+            origin = ChunkOrigin(name, chunk.first, chunk.layout)
             fraction = (done + read[-1]) / total
             yield Part(name, chunk.data, context=origin, problems=problems, fraction=fraction)
             del read[:-1]
@@ -128,12 +131,13 @@ def _large_parts(path: Path, name: str, chunks: _Splitter, done: int, total: int
         yield Part(name, context=origin, problems=(TRUNCATED,), fraction=fraction)
 
 
-def _chunks_of(
-    part: Part, chunks: _Splitter, tally: Counter[str]
+def chunks_of(
+    part: Part, chunks: Splitter, tally: Counter[str]
 ) -> Iterator[tuple[str, Iterator[Chunk]]]:
-    """Yield the name and the chunks of each file of a part that `_parts` made."""
+    """Yield the name and the chunks of each file of a part that `split_files` made."""
     if not part.slices:
-        yield part.context.name, iter([Chunk(part.data, part.context.first, 0)])
+        origin: ChunkOrigin = part.context
+        yield origin.name, iter([Chunk(part.data, origin.first, 0, origin.layout)])
         return
     for source, name in zip(part.slices, part.context, strict=True):
         yield name, _counted(chunks(source.path, None), tally)
@@ -163,14 +167,14 @@ class Text:
     def parts(self, sources: Sequence[Path]) -> Iterator[Part]:
         """Split the sources into parts."""
         files = archive.expand(sources, self.suffixes)
-        yield from _parts(files, _text_chunks if self.split == "blank" else None)
+        yield from split_files(files, _text_chunks if self.split == "blank" else None)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """Yield the documents of a part."""
         if self.split == "file":
             yield from _file_documents(part, tally)
             return
-        for name, chunks in _chunks_of(part, _text_chunks, tally):
+        for name, chunks in chunks_of(part, _text_chunks, tally):
             for chunk in chunks:
                 for number, unit in enumerate(chunk.data.split(b"\n\n"), chunk.first):
                     if len(unit) > MAX_DOCUMENT_BYTES:
@@ -274,11 +278,11 @@ class JsonLines(TextFields):
         if excluded:
             problems = (OTHER_JSON,) * len(excluded)
             yield Part(excluded[0][1], context=ChunkOrigin("", 1), problems=problems, fraction=0)
-        yield from _parts([file for file in files if file not in excluded], _lines)
+        yield from split_files([file for file in files if file not in excluded], _lines)
 
     def documents(self, part: Part, tally: Counter[str]) -> Iterator[Document]:
         """Yield the documents of a part."""
-        for name, chunks in _chunks_of(part, _lines, tally):
+        for name, chunks in chunks_of(part, _lines, tally):
             for chunk in chunks:
                 yield from self._line_documents(name, chunk, tally)
 

@@ -25,6 +25,15 @@ OTHER_SUFFIX = NOTE + "file not read; its suffix is not one of this kind of corp
 NOT_A_FILE = NOTE + "neither a file nor a folder, or a link to nothing"
 
 
+def several_columns(name: str, column: str, available: Sequence[str]) -> UserError:
+    """Return the error for a table with more than one column of the text's name."""
+    return UserError(
+        f"{name} has several columns named {column!r}",
+        got=f"columns {', '.join(available[:20])}",
+        fix="rename all but one of them, or choose another column with --text",
+    )
+
+
 def missing(name: str, noun: str, option: str, wanted: str, available: Sequence[str]) -> UserError:
     """Return the error for a field, column, subset or split that a source does not have."""
     near = difflib.get_close_matches(wanted, available, n=1, cutoff=0.5)

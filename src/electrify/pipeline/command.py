@@ -47,17 +47,17 @@ class TrainFromText(config.AcceptsTextPaths):
         tyro.conf.Positional,
         tyro.conf.arg(metavar="TEXT…", help_behavior_hint="(required)"),
     ]
-    """Files or folders: plain text, JSON lines, Parquet or a MediaWiki dump, compressed or not."""
+    """Files or folders: text, JSON lines, CSV, Parquet or a MediaWiki dump, compressed or not."""
     out: Path
     """Folder to write documents, tokenizer, shards, run, model and report to."""
     budget: str = "1h"
     """Time for pre-training, such as 45m or 8h."""
-    kind: Literal["text", "jsonl", "parquet", "wikipedia", "gutenberg"] | None = None
+    kind: Literal["text", "jsonl", "csv", "parquet", "wikipedia", "gutenberg"] | None = None
     """Format of the texts; by default detected from file names and content."""
     split: Literal["blank", "file"] | None = None
     """Where a document of plain text ends: at blank lines, or at the end of its file."""
     text: str = "text"
-    """Field or column that holds the text, in JSON lines and Parquet."""
+    """Field or column that holds the text, in JSON lines, CSV and Parquet."""
     tokenizer: Literal["wordpiece", "bpe", "unigram"] | None = None
     """Tokenizer; by default WordPiece, or Unigram for text without spaces between words."""
     vocab_size: int | None = None
@@ -123,7 +123,7 @@ def _train(settings: TrainFromText, stages: Stages, seconds: float) -> TrainResu
     choices = Choices(settings)
     choices.make(reading, "kind", "split")
     of_kind = {"text": {"split": choices["split"]}, "jsonl": {"text": settings.text}}
-    of_kind["parquet"] = of_kind["jsonl"]
+    of_kind["csv"] = of_kind["parquet"] = of_kind["jsonl"]
     stages.make_documents(choices["kind"], *settings.texts, **of_kind.get(choices["kind"], {}))
     choices.make(training, "tokenizer", "keep_accents", "vocab_size", "recipe", "length")
     stages.make_tokenizer(

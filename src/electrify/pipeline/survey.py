@@ -17,6 +17,7 @@ from electrify.corpora import archive
 from electrify.corpora.document import documents_at
 from electrify.corpora.hub import Parquet
 from electrify.corpora.plaintext import JsonLines, Text, as_utf8
+from electrify.corpora.table import Csv
 from electrify.corpora.wrapping import blocks_of, is_wrapped_prose, wrap_width
 from electrify.errors import UserError
 from electrify.storage.commit import read_manifest
@@ -29,6 +30,7 @@ SAMPLED_DOCUMENTS, SAMPLED_CHARACTERS = 500, 10_000
 SUFFIXES_OF_KIND = {
     "text": tuple(Text.suffixes),
     "jsonl": tuple(JsonLines.suffixes),
+    "csv": tuple(Csv.suffixes),
     "parquet": tuple(Parquet.suffixes),
     "wikipedia": archive.compressed_suffixes(".xml"),
     "gutenberg": (".zip",),  # and text files, by their header

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.corpora.archive import COMPRESSED, Truncated, read_blocks
+from electrify.corpora.table import all_quoted
 from electrify.errors import UserError
 from electrify.finetuning.own.headers import (
     NO_TRAINING_INFO,
@@ -148,7 +149,7 @@ def split_lines(text: str) -> list[str]:
 
 def _read_tsv(path: Path, text: str) -> list[FileRow]:
     names = split_lines(text)[0].split("\t")
-    if all(len(name) > 1 and name[0] == name[-1] == '"' for name in names):
+    if all_quoted(names):
         return _read_csv(path, text, "\t")
     lines = enumerate(split_lines(text), start=1)
     return [(n, line.split("\t") if line else []) for n, line in lines]
