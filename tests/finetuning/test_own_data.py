@@ -55,7 +55,7 @@ def test_requested_columns_take_precedence():
     ("header", "requested", "what"),
     [
         ("text label", Columns("txet"), "line 1: no column 'txet'"),
-        ("text label", Columns(label="lable"), "line 1: no column 'lable'"),
+        ("text label", Columns(label="lable"), "line 1: no column 'lable'"),  # codespell:ignore
         ("a b c", Columns(), "line 1: cannot tell which column contains the text"),
     ],
 )

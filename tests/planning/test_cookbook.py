@@ -128,7 +128,7 @@ def test_check_prints_ok_and_parameter_counts(output):
         (("hidden_size", "hiden_size"), "did you mean hidden_size?"),
         (('"modernbert"', '"modern"'), "is not a supported architecture"),
         (("hidden_size = 128", "hidden_size = 130"), "not a multiple"),
-        (("[run]", "[runn]"), "did you mean run?"),
+        (("[run]", "[runn]"), "did you mean run?"),  # codespell:ignore
         (("[run]", "[run"), "is not TOML"),
     ],
 )
