@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 import yaml
-from tests.training.conftest import RECIPE
 
 from electrify.training import checkpoint
+from tests.training.conftest import RECIPE
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SLURM = EXAMPLES / "slurm" / "pretrain.sbatch"
