@@ -25,7 +25,10 @@ PAGES = sorted(
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(electrify [^`]+)`")
 PLACEHOLDERS = {"RECIPE": "tiny", "NAME": "tiny"}
-PATH = re.compile(r"(?:src|tests|docs|benchmarks|notebooks)/[\w./-]*\w(?:::\w+)?")
+# examples/pytorch is a folder of transformers.
+PATH = re.compile(
+    r"(?:src|tests|docs|benchmarks|notebooks|examples(?!/pytorch))/[\w./-]*\w(?:::\w+)?"
+)
 TEST_FILE = re.compile(r"`((?:\w+/)*test_\w+\.py)")
 WALKED = re.compile(r"^\| `([\w/]+\.py)`: `(\w+)` \|", re.MULTILINE)
 TEST_NAME = re.compile(r"`(test_\w+)`")
@@ -60,12 +63,26 @@ def commands(page: Path) -> list[tuple[str, bool]]:
     return found + [(" ".join(text.split()), False) for text in INLINE.findall(prose)]
 
 
-COMMANDS = sorted({(text, whole) for page in PAGES for text, whole in commands(page)})
+def example_commands(file: Path) -> list[str]:
+    """Every `electrify …` that a file for a cluster runs, with the values of its settings."""
+    text = re.sub(r"\\\n\s*", "", file.read_text())
+    settings = dict(re.findall(r"\b([A-Z]+)(?:=|: |, value: )([^\s}]+)", text))
+    typed = re.findall(r"-m (electrify .*?)(?: (?:&|\|\|).*)?$", text, re.MULTILINE)
+    known = [line.replace(' "${FLAGS[@]}"', "") for line in typed]
+    return [re.sub(r'"\$(\w+)"', lambda name: settings[name[1]], one) for one in known]
+
+
+EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.*"))
+COMMANDS = sorted(
+    {(text, whole) for page in PAGES for text, whole in commands(page)}
+    | {(text, True) for file in EXAMPLES for text in example_commands(file)}
+)
 
 
 def test_there_are_commands_to_check():
     assert len(COMMANDS) > 50
     assert {text.split()[1] for text, _ in COMMANDS} >= {name.split()[0] for name in cli.COMMANDS}
+    assert [len(example_commands(file)) for file in EXAMPLES] == [1, 1, 1]
 
 
 @pytest.fixture

@@ -136,6 +136,14 @@ def test_a_signal_saves_and_the_run_ends_the_same(
     assert_equal(tmp_path / "run", unbroken)
 
 
+def test_a_stop_is_no_failure_to_torchrun(nursery, recipe, shards, tmp_path):
+    """Also of a single process: torchrun would report an error, or start it again."""
+    command = ("pretrain", recipe, "--data", shards, "--out", tmp_path / "run")
+    where = {"log": tmp_path / "log", "TORCHELASTIC_RUN_ID": "17"}
+    assert nursery.run(*command, before=STOP_AT_6, **where) == 0
+    assert "rerun the command to resume" in (tmp_path / "log").read_text()
+
+
 def test_other_settings_are_refused_and_named(unbroken, nursery, recipe, shards, tmp_path):
     command = ("pretrain", recipe, "--data", shards, "--out", unbroken)
     before = everything(unbroken)

@@ -58,7 +58,8 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     folder, engine = RunFolder(settings.out), Engine(device=settings.device)
     asked = settings.recipe.run.precision
     engine.use(engine.main_first(lambda: folder.choice(asked, engine.device.type)))
-    stop.launcher = os.getppid() if engine.world > 1 else None
+    launched = engine.world > 1 or "TORCHELASTIC_RUN_ID" in os.environ  # torchrun, of one process
+    stop.launcher = os.getppid() if launched else None
     if settings.shard:
         check_can_shard(
             settings.recipe.optimizer.kind, engine.precision, settings.compile, engine.world
@@ -91,7 +92,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             fitted = fit_to_budget(recipe, stepper, validation, budget, stop, warnings.on_warning)
             if fitted is None:
                 warnings.on_warning("stopped while measuring the budget: no run was started")
-                return _code(stop.why(), engine)
+                return _code(stop.why(), stop)
             recipe, measuring = fitted, time.monotonic() - begin
 
         engine.on_main(
@@ -110,7 +111,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             steps_in = partial(steps_that_fit, recipe, stepper, validation, stop)
             if not extend(settings, recipe, folder, engine, steps_in):
                 warnings.on_warning("stopped while measuring the time: the run was not extended")
-                return _code(stop.why(), engine)
+                return _code(stop.why(), stop)
         extensions = engine.main_first(lambda: folder.extensions)
         cadence = _cadence(recipe, extensions, settings.save_minutes * 60)
         target, policy = checkpoint_fn or settings.upload, _policy(recipe, extensions)
@@ -162,7 +163,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     if engine.is_main:
         budget_text = "" if fixed else settings.budget
         print(summary.end(done, settings.out, budget_text, stepper.spent), flush=True)
-    return _code(done.why, engine)
+    return _code(done.why, stop)
 
 
 def schedule_of(recipe: Recipe) -> Callable[[float], float]:
@@ -224,9 +225,9 @@ def _cadence(recipe: Recipe, extensions: Sequence[Extension], save_seconds: floa
     )
 
 
-def _code(why: str, engine: Engine) -> int:
-    # A launcher of several processes treats any other code as a crash, and may restart them.
-    return EXIT_INTERRUPTED if why.startswith("SIG") and engine.world == 1 else 0
+def _code(why: str, stop: Stop) -> int:
+    # A launcher treats any other code as a crash, and may restart its processes.
+    return EXIT_INTERRUPTED if why.startswith("SIG") and stop.launcher is None else 0
 
 
 def _lock(folder: RunFolder, stack: ExitStack) -> None:
