@@ -61,6 +61,7 @@ while any(task.poll() is None for task in tasks):
     if any(task.poll() for task in tasks):
         [task.terminate() for task in tasks]
     time.sleep(0.02)
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Python resets its own handlers while it exits
 sys.exit(max(task.returncode % 256 for task in tasks))
 """
 TORCHRUN = """

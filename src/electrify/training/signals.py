@@ -71,6 +71,9 @@ def watching(stop: Stop) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if stop.signal == signal.SIGUSR1 and before[signal.SIGUSR1] == signal.SIG_DFL:
+            # A scheduler may send it again while the process exits, which it would kill by default.
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def parse_duration(text: str, setting: str) -> float:
