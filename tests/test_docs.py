@@ -25,9 +25,9 @@ PAGES = sorted(
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(electrify [^`]+)`")
 PLACEHOLDERS = {"RECIPE": "tiny", "NAME": "tiny"}
-# examples/pytorch is a folder of transformers.
+# examples/pytorch is a folder of transformers, examples/s is a speed.
 PATH = re.compile(
-    r"(?:src|tests|docs|benchmarks|notebooks|examples(?!/pytorch))/[\w./-]*\w(?:::\w+)?"
+    r"(?:src|tests|docs|benchmarks|notebooks|examples(?!/pytorch|/s\b))/[\w./-]*\w(?:::\w+)?"
 )
 TEST_FILE = re.compile(r"`((?:\w+/)*test_\w+\.py)")
 WALKED = re.compile(r"^\| `([\w/]+\.py)`: `(\w+)` \|", re.MULTILINE)
