@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from electrify.batches.loader import Batch, Batches, ahead, begins_word
+from electrify.batches.loader import Batch, Batches, BatchPlan, ahead, begins_word
 from electrify.batches.masking import Masking
 from electrify.errors import UserError
 from electrify.tokens.prepare import Prepare, prepare
@@ -271,7 +271,14 @@ def test_the_rows_of_ranks_are_those_of_the_whole_batch(shards):
     for step in range(3):
         rows = [(0, 3), (3, 8)]
         for start, stop in rows:
-            part = Batches(Shards(shards), tokenizer, MASKING, 8, 3, rows=range(start, stop))[step]
+            part = Batches(
+                Shards(shards),
+                tokenizer,
+                MASKING,
+                8,
+                3,
+                share=lambda size, a=start, b=stop: range(a, b),
+            )[step]
             length = part.ids_BL.shape[1]  # only as long as the longest of its rows
             expected = whole[step].rows(start, stop)
             assert not expected.attention_BL[:, length:].any()
@@ -304,7 +311,39 @@ def test_a_rank_verifies_the_shards_of_all_rows(shards):
     examples = Shards(shards)
     tokenizer = examples.tokenizer()
     examples.open_for = lambda indices: opened.append(len(indices))
-    Batches(examples, tokenizer, MASKING, 8, seed=3, rows=range(2))[0]
+    Batches(examples, tokenizer, MASKING, 8, seed=3, share=lambda size: range(2))[0]
     assert opened == [8]
     Batches(examples, tokenizer, MASKING, 8, seed=3)[0]
     assert opened == [8]
+
+
+def test_shorter_rows_are_windows_of_their_examples(shards):
+    examples = list(Shards(shards))
+    batches = opened(shards, plan=lambda step: BatchPlan(step * 8, 8, 16, 0.15))
+    starts = set()
+    for step in range(20):
+        batch = batches[step]
+        assert batch.ids_BL.shape[1] <= 16
+        for row, index in enumerate(batches._chosen(step * 8 + np.arange(8))):
+            ids, whole = batch.ids_BL[row][batch.attention_BL[row] == 1], examples[int(index)].ids
+            assert ids[0] == whole[0]
+            assert ids[-1] == whole[-1]
+            inner = [list(whole[i : i + len(ids) - 2]) for i in range(1, len(whole) - len(ids) + 2)]
+            assert list(ids[1:-1]) in inner
+            starts.add(inner.index(list(ids[1:-1])) / max(1, len(inner) - 1))
+    assert min(starts) == 0  # windows may start anywhere, including both ends
+    assert max(starts) == 1
+    assert len(starts) > 5
+
+
+def test_a_window_keeps_the_segments_that_it_reaches():
+    example = StoredExample(np.arange(100, 120), np.array([10]))
+    whole = example.window(20, 0.5)
+    assert whole is example
+    before, across, after = (example.window(8, draw) for draw in (0.0, 0.45, 0.99))
+    assert list(before.ids) == [100, 101, 102, 103, 104, 105, 106, 119]
+    assert before.token_types().tolist() == [0] * 8
+    assert list(across.ids) == [100, 106, 107, 108, 109, 110, 111, 119]
+    assert across.token_types().tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert list(after.ids) == [100, *range(113, 119), 119]
+    assert after.token_types().tolist() == [0] * 8  # the only segment is the first

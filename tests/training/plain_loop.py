@@ -4,6 +4,7 @@ It is the reference for `pretrain`: it shares the formulas, which are tested els
 the code that passes a recipe's values to them.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from electrify.batches.batch import Batch
-from electrify.batches.loader import Batches
+from electrify.batches.loader import Batches, BatchPlan
 from electrify.batches.masking import Masking
 from electrify.batches.packing import PackedRows
 from electrify.models.pair import Vocabulary, build_masked_lm, build_pair
@@ -61,11 +62,17 @@ class Plain:
             self.model.set_output_biases(torch.from_numpy(counts_V), objective.mask_rate)
         self.start = {name: t.clone() for name, t in model_tensors(self.model).items()}
 
+    def scheduled_count(self, name: str, step: int) -> int:
+        """Return a batch size or a length at a step of training."""
+        unit = math.gcd(*(int(value) for _, value in getattr(self.recipe.schedules, name)))
+        return round(self.scheduled(name, step) / (unit or 1)) * (unit or 1)
+
     def scheduled(self, name: str, step: int) -> float:
-        """Return the value of an objective's setting at a step of training."""
+        """Return the value of a setting at a step of training."""
         points = getattr(self.recipe.schedules, name)
         if not points:
-            return getattr(self.recipe.objective, name)
+            section = self.recipe.run if name in ("batch_size", "length") else self.recipe.objective
+            return getattr(section, name)
         done = step / self.recipe.run.steps
         past = [value for fraction, value in points if fraction <= done]
         if past and len(past) == len(points):
@@ -91,10 +98,13 @@ class Plain:
             seed=VALIDATION_SEED if validation else run.seed,
             shuffled=not validation,
         )
+        first = 0
         for number in range(run.eval_batches if validation else run.steps):
             if not validation:
-                rate = self.scheduled("mask_rate", number)
-                batches.masking = batches.masking._replace(rate=rate)
+                size, length = (self.scheduled_count(n, number) for n in ("batch_size", "length"))
+                plan = BatchPlan(first, size, length, self.scheduled("mask_rate", number))
+                batches.plan = lambda step, plan=plan: plan
+                first += size
             yield batches[number].map(torch.from_numpy)
 
     def optimizer(self) -> torch.optim.Optimizer:

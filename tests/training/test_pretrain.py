@@ -300,6 +300,9 @@ KINDS = {
     "with replacement": ("--objective.with-replacement",),
     "whole words": ("--objective.whole-words",),
     "activations": ("--checkpoint-activations",),
+    "shapes": (
+        *("--schedules.length", 0, 16, 0.4, 16, 0.4, 32, "--schedules.batch-size", 0, 4, 1, 16),
+    ),
     "schedules": (
         *("--schedules.mask-rate", 0, 0.4, 1, 0.15, "--schedules.temperature", 0, 2, 1, 0.5),
         # The generator alone, then both, then the discriminator alone.
@@ -309,7 +312,7 @@ KINDS = {
 }
 
 
-QUICK = ("bf16", "muon", "gdes", "schedules")
+QUICK = ("bf16", "muon", "gdes", "schedules", "shapes")
 
 
 @pytest.mark.parametrize(

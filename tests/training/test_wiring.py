@@ -139,6 +139,8 @@ CHANGES: dict[str, tuple[Any, set[str]]] = {
     "run.attn_implementation": ("eager", {TRAIN, VALIDATION}),  # at most: it is rounding
     "optimizer.generator_lr": (0.5, LEARNED),
     "schedules.mask_rate": (((0.0, 0.4), (1.0, 0.2)), LEARNED),
+    "schedules.length": (((0.0, 16.0), (0.5, 16.0), (0.5, 32.0)), LEARNED),
+    "schedules.batch_size": (((0.0, 2.0), (1.0, 6.0)), LEARNED),
     "schedules.temperature": (((0.0, 3.0), (1.0, 0.5)), LEARNED),
     "schedules.generator_weight": (((0.0, 1.0), (0.5, 0.0)), LEARNED),
     "schedules.discriminator_weight": (((0.0, 0.0), (0.5, 0.0), (0.5, 20.0)), LEARNED),

@@ -10,7 +10,7 @@ of the loader is one integer: the step.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,18 @@ PAD_TO_MULTIPLE = 8
 ArrayBatch = Batch[NDArray[Any]]
 
 
+class BatchPlan(NamedTuple):
+    """What a global batch is made of."""
+
+    first: int
+    """The number of its first example, counted from the start of the run."""
+    size: int
+    """Number of rows."""
+    length: int
+    """Most tokens per row: longer examples are cut to a random window."""
+    mask_rate: float
+
+
 class Batches:
     """The batches of a run: `batches[k]`, for any k, over any number of epochs.
 
@@ -44,9 +56,9 @@ class Batches:
         batch_size: int,
         seed: int,
         shuffled: bool = True,
-        rows: range | None = None,
+        share: Callable[[int], range] = range,
         fixed_length: bool = False,
-        mask_rate: Callable[[int], float] | None = None,
+        plan: Callable[[int], BatchPlan] | None = None,
     ) -> None:
         if not len(examples):
             raise UserError(
@@ -58,28 +70,33 @@ class Batches:
         self.batch_size, self.seed, self.shuffled = batch_size, seed, shuffled
         self.fixed_length = fixed_length
         """Whether batches are padded to the length of a full example, so that all are equal."""
-        self.rows = range(batch_size) if rows is None else rows
-        """The rows of the global batch that are made."""
-        self.mask_rate = mask_rate
-        """Maps a step to its mask rate; by default it is constant."""
+        self.share = share
+        """Maps the size of a global batch to the rows of it that are made."""
+        self.plan = plan or self._unscheduled
+        """Maps a step to the plan of its batch; by default only the first example changes."""
         self._begins_word = begins_word(tokenizer) if masking.whole_words else None
 
     def __len__(self) -> int:
         return -(-len(self.examples) // self.batch_size)
 
     def __getitem__(self, step: int) -> ArrayBatch:
-        rows_B = np.array(self.rows, dtype=np.int64)
-        first = step * self.batch_size
-        shards, shared = self.examples, len(rows_B) < self.batch_size
+        first, size, length, mask_rate = self.plan(step)
+        rows_B = np.array(self.share(size), dtype=np.int64)
+        shards, shared = self.examples, len(rows_B) < size
         if shared and not isinstance(shards, PackedRows) and not shards.all_open:
             # All ranks stop at the same batch if a shard is damaged; packing has read them all.
-            shards.open_for(self._chosen(np.arange(first, first + self.batch_size)))
+            shards.open_for(self._chosen(np.arange(first, first + size)))
         read = [self.examples[int(index)] for index in self._chosen(first + rows_B)]
-        texts = self._padded(read)
+        key = (self.seed, step)
+        if length < self.examples.length:
+            draws_B = uniforms(key_of(self.seed, "window", step), rows_B, 1)[:, 0]
+            pairs = zip(read, draws_B, strict=True)
+            read = [
+                e.window(length, draw) if isinstance(e, StoredExample) else e for e, draw in pairs
+            ]
+        texts = self._padded(read, length)
         begins_BL = None if self._begins_word is None else self._begins_word[texts[0]]
-        key, masking = (self.seed, step), self.masking
-        if self.mask_rate is not None:
-            masking = masking._replace(rate=self.mask_rate(step))
+        masking = self.masking._replace(rate=mask_rate, length=min(length, self.masking.length))
         batch = masked_batch(*texts, self.special, masking, key, begins_BL, rows_B)
         if isinstance(self.examples, PackedRows):
             batch = batch._replace(starts_BK=self.examples.document_starts(read))
@@ -90,13 +107,19 @@ class Batches:
         total = len(self.examples)
         return examples_at(numbers_B, total, self.seed) if self.shuffled else numbers_B % total
 
-    def _padded(self, read: Sequence[StoredExample | PackedRow]) -> tuple[Ids, Ids, Ids]:
-        """Return the padded ids, the lengths and the token types of examples.
+    def _unscheduled(self, step: int) -> BatchPlan:
+        size = self.batch_size
+        return BatchPlan(step * size, size, self.examples.length, self.masking.rate)
+
+    def _padded(
+        self, read: Sequence[StoredExample | PackedRow], length: int
+    ) -> tuple[Ids, Ids, Ids]:
+        """Return the padded ids, the lengths and the token types of examples of up to a length.
 
         Packed rows are padded to the full length, so that every batch has the same shape.
         """
         lengths_B = np.array([len(example.ids) for example in read], dtype=np.int64)
-        length = most = max(self.examples.length, int(lengths_B.max()))
+        length = most = max(length, int(lengths_B.max()))
         if not self.fixed_length and not isinstance(self.examples, PackedRows):
             length = min(-(-int(lengths_B.max()) // PAD_TO_MULTIPLE) * PAD_TO_MULTIPLE, most)
         ids_BL = np.full((len(read), length), self.special.pad, dtype=np.int64)

@@ -12,6 +12,7 @@ from transformers import CONFIG_MAPPING
 
 from electrify import __version__, config
 from electrify.objectives.objective import Objective
+from electrify.recipes.schedules import tokens_per_step
 from electrify.recipes.schema import OBJECTIVES, Recipe, load
 from electrify.storage.commit import flat
 
@@ -53,7 +54,7 @@ def card(role: str, network: Any, facts: CardInputs) -> str:
             "",
             f"`{name}`, {network.num_parameters():,} parameters: {description}.",
             f"Trained for {facts.step:,} of {facts.steps:,} steps with electrify {__version__} on"
-            f" {facts.step * run.batch_size * run.length:,} tokens, in batches of"
+            f" {_tokens(facts):,} tokens, in batches of"
             f" {run.batch_size} × {run.length}.",
             *(f"The recipe's steps were extended: {extended}." for extended in facts.extensions),
             "",
@@ -96,6 +97,11 @@ def _without_paths(recipe: Recipe) -> Recipe:
             part = replace(part, init_from=Path(part.init_from).name)
             recipe = replace(recipe, **{role: part})
     return recipe
+
+
+def _tokens(facts: CardInputs) -> int:
+    done = facts.step / max(facts.steps, 1)
+    return round(facts.step * tokens_per_step(facts.recipe, 0.0, done))
 
 
 def _metrics(facts: CardInputs) -> list[str]:
@@ -188,6 +194,8 @@ DIFFERENCE_TEXTS = {
             "temperature": "the sampling temperature",
             "generator_weight": "the weight of the generator's loss",
             "discriminator_weight": "the weight of the discriminator's loss",
+            "length": "the length of the rows",
+            "batch_size": "the batch size",
         }.items()
     },
 }

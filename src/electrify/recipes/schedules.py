@@ -4,7 +4,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from math import gcd
+from typing import Any, NamedTuple
 
 from electrify.config import shown
 from electrify.errors import UserError
@@ -30,6 +31,24 @@ class Schedules:
     """objective.generator_weight during training; at 0 the generator is frozen."""
     discriminator_weight: Points = ()
     """objective.discriminator_weight during training; at 0 only the generator is trained."""
+    length: Points = ()
+    """Maximum tokens per row during training, at most run.length; longer examples are cut to random
+    windows."""
+    batch_size: Points = ()
+    """run.batch_size during training."""
+
+
+SETTINGS = {
+    "mask_rate": "objective.mask_rate",
+    "temperature": "objective.temperature",
+    "generator_weight": "objective.generator_weight",
+    "discriminator_weight": "objective.discriminator_weight",
+    "length": "run.length",
+    "batch_size": "run.batch_size",
+}
+"""The constant setting that each schedule replaces during training."""
+COUNTS = ("length", "batch_size")
+MIDPOINTS = 1_000
 
 
 def value_at(points: Points, done: float) -> float:
@@ -45,6 +64,48 @@ def value_at(points: Points, done: float) -> float:
     return float(before + (value - before) * (done - left) / (right - left))
 
 
+def count_at(points: Points, done: float) -> int:
+    """Return a value as a multiple of what all given values are multiples of.
+
+    So there are few shapes, and ranks that divide the given batch sizes divide those in between.
+
+    >>> [count_at(((0, 128), (1, 512)), done / 4) for done in range(5)]
+    [128, 256, 384, 384, 512]
+    """
+    unit = gcd(*(int(value) for _, value in points))
+    return unit * round(value_at(points, done) / unit)
+
+
+class BatchShape(NamedTuple):
+    """The number of examples in a batch, and their maximum length."""
+
+    batch_size: int
+    length: int
+
+
+def shape_at(recipe: Any, done: float) -> BatchShape:
+    """Return the shape of a training batch after a fraction of the steps of a recipe."""
+    points = (getattr(recipe.schedules, name) for name in BatchShape._fields)
+    constants = (getattr(recipe.run, name) for name in BatchShape._fields)
+    return BatchShape(
+        *(count_at(p, done) if p else c for p, c in zip(points, constants, strict=True))
+    )
+
+
+def tokens_per_step(recipe: Any, start: float = 0.0, stop: float = 1.0) -> float:
+    """Return the tokens of full batches, on average between two fractions of the steps."""
+    if not has_shapes(recipe.schedules):
+        return float(recipe.run.batch_size * recipe.run.length)
+    width = (stop - start) / MIDPOINTS
+    shapes = (shape_at(recipe, start + (n + 0.5) * width) for n in range(MIDPOINTS))
+    return sum(shape.batch_size * shape.length for shape in shapes) / MIDPOINTS
+
+
+def has_shapes(schedules: Schedules) -> bool:
+    """Return whether the shape of the batches changes."""
+    return any(getattr(schedules, name) for name in COUNTS)
+
+
 def check_schedules(schedules: Schedules) -> None:
     """Raise an error if points are not in order or their values not allowed."""
     for name, points in _used(schedules):
@@ -55,11 +116,11 @@ def check_schedules(schedules: Schedules) -> None:
                 got=shown(fractions),
                 fix=f"give pairs of a fraction and a value, such as {flag} 0 VALUE 1 VALUE",
             )
-        allowed = RANGES[f"objective.{name}"]
+        allowed, whole = RANGES[SETTINGS[name]], name in COUNTS
         for _, value in points:
-            if value not in allowed:
+            if value not in allowed or (whole and value != int(value)):
                 raise UserError(
-                    f"schedules.{name}: values must be {allowed}",
+                    f"schedules.{name}: values must be {'integers ' * whole}{allowed}",
                     got=shown(value),
                     fix=f"use values in that range for {flag}",
                 )
@@ -90,6 +151,24 @@ def check_trained(schedules: Schedules, constants: Any) -> None:
                 fix="change objective.generator_weight, objective.discriminator_weight or their "
                 "schedules",
             )
+
+
+def check_shapes(recipe: Any) -> None:
+    """Raise an error if lengths do not fit the examples, or examples are packed."""
+    points, run = recipe.schedules.length, recipe.run
+    longest = max((value for _, value in points), default=0)
+    if longest > run.length:
+        raise UserError(
+            "schedules.length: values must be at most run.length, the length of the shards",
+            got=f"{longest:g} tokens, run.length = {run.length}",
+            fix=f"use at most {run.length}, or shards prepared with --length {longest:g}",
+        )
+    if points and run.packing:
+        raise UserError(
+            "rows of packed examples cannot be cut to another length",
+            got="schedules.length and run.packing = true",
+            fix="use --run.no-packing, or leave out schedules.length",
+        )
 
 
 def reaches_zero(schedules: Schedules) -> list[str]:

@@ -13,7 +13,7 @@ import tyro
 from electrify import config
 from electrify.errors import UserError
 from electrify.recipes.ranges import RANGES
-from electrify.recipes.schedules import Schedules, check_schedules, check_trained
+from electrify.recipes.schedules import Schedules, check_schedules, check_shapes, check_trained
 from electrify.storage.commit import flat
 
 
@@ -333,6 +333,7 @@ def check(recipe: Recipe) -> None:
                     fix=f"use a value in that range for {flag}",
                 )
     check_schedules(recipe.schedules)
+    check_shapes(recipe)
     if kind == "rtd":
         check_trained(recipe.schedules, recipe.objective)
     for role in ("discriminator", "generator"):

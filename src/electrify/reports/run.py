@@ -14,8 +14,9 @@ from electrify.objectives.verdict import RunVerdict, run_verdict
 from electrify.recipes.schema import Recipe
 from electrify.reports.provenance import Source, read_source
 from electrify.storage.commit import checked_manifest
+from electrify.training.batch_plan import BatchPlans
 from electrify.training.clock import TIME_PARTS, time_shares
-from electrify.training.extension import Extension, extensions_of, planned_ends
+from electrify.training.extension import Extension, extensions_of, planned_ends, progress_of
 from electrify.training.folder import RunFolder
 from electrify.training.journal import (
     METRICS_FILE,
@@ -24,6 +25,7 @@ from electrify.training.journal import (
     renamed,
     seconds_logged,
 )
+from electrify.training.training import Progress
 
 Records = list[dict[str, Any]]
 
@@ -70,6 +72,12 @@ class RunRecord(NamedTuple):
     def extensions(self) -> list[Extension]:
         """The extensions of the run beyond the steps of its recipe."""
         return extensions_of(self.about, self.path / "run.json")
+
+    @property
+    def examples_seen(self) -> int:
+        """The number of examples up to the last known step; those of later epochs count again."""
+        progress = Progress(progress_of(self.recipe, self.extensions))
+        return BatchPlans(self.recipe, progress)(self.step).first
 
     @property
     def finished(self) -> bool:

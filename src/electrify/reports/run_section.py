@@ -194,7 +194,7 @@ def _data(run: RunRecord, key: str) -> list[Html]:
     if run.recipe.run.packing:
         lengths = run.splits["train"]["lengths"]
         per_epoch = sum(n for n, _ in compositions(lengths, identity["settings"]["length"]))
-    epochs = run.step * run.recipe.run.batch_size / max(1, per_epoch)
+    epochs = run.examples_seen / max(1, per_epoch)
     words = (
         f"Vocabulary size {identity['tokenizer']['vocab_size']:,}, examples of up to "
         f"{identity['settings']['length']} tokens; the run has trained for {epochs:.2f} epochs. "

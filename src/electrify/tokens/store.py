@@ -50,6 +50,18 @@ class StoredExample(NamedTuple):
             types[self.starts[0] :] = 1
         return types
 
+    def window(self, length: int, draw: float) -> "StoredExample":
+        """Return `length` tokens of a longer example: its first and last, and some in between.
+
+        `draw`, at least 0 and below 1, chooses where the window starts.
+        """
+        if len(self.ids) <= length:
+            return self
+        start = 1 + int(draw * (len(self.ids) - length + 1))
+        ids = np.concatenate([self.ids[:1], self.ids[start : start + length - 2], self.ids[-1:]])
+        shifted = self.starts.astype(np.int64) - start + 1
+        return StoredExample(ids, shifted[(shifted > 1) & (shifted < length - 1)])
+
 
 def to_arrays(examples: Sequence[Example], vocab_size: int) -> dict[str, NDArray[Any]]:
     """Return examples as the arrays of a shard."""

@@ -17,6 +17,7 @@ import torch
 from electrify.errors import UserError
 from electrify.jobs import available_cores
 from electrify.progress import duration
+from electrify.recipes.schedules import tokens_per_step
 from electrify.recipes.schema import Recipe
 from electrify.training.evaluate import validate
 from electrify.training.precision import Choice
@@ -53,6 +54,8 @@ def fit_to_budget(
     remaining, one_step, one_evaluation, cpu_share, _ = measured
     most = int(remaining * MAX_EVALUATION_SHARE / (one_evaluation or 1))
     evaluations = max(1, min(EVALUATIONS, most))
+    # Steps are measured without schedules.
+    one_step *= tokens_per_step(recipe) / (recipe.run.batch_size * recipe.run.length)
     steps = int((remaining - evaluations * one_evaluation) / one_step)
     if steps < 1:
         raise _too_short("--budget", seconds, measured, "use a longer --budget or a smaller recipe")

@@ -19,11 +19,11 @@ from electrify.models.pair import Vocabulary
 from electrify.objectives.objective import fraction, objective_class
 from electrify.planning.hardware import GIGA
 from electrify.planning.memory import most_slots
-from electrify.recipes.schedules import value_at
 from electrify.recipes.schema import Recipe
 from electrify.storage.verified import Verified
 from electrify.tokens.store import Shards, check_split
 from electrify.tokens.tokenizer import LoadedTokenizer
+from electrify.training.batch_plan import BatchPlans
 from electrify.training.engine import Engine
 from electrify.training.training import Progress, Task, Validation
 
@@ -74,17 +74,17 @@ def training_task(
     all of them have an attention mask or none.
     """
     size, seed = recipe.run.batch_size, recipe.run.seed
-    rows, examples, masking = engine.rows(size), rows_of(recipe, shards), masking_of(recipe)
-    slots = most_slots(recipe) if fixed_shapes else 0
+    examples, masking = rows_of(recipe, shards), masking_of(recipe)
+    slots, plan = most_slots(recipe) if fixed_shapes else 0, BatchPlans(recipe, progress)
     batches = Batches(
         *(examples, tokenizer, masking._replace(slots=slots), size, seed),
-        rows=rows,
+        share=engine.rows,
         fixed_length=fixed_shapes,
-        mask_rate=scheduled_mask_rate(recipe, progress or Progress()),
+        plan=plan,
     )
     metrics = objective_class(recipe.objective.kind).metrics
     tensors = to_device(engine.device, keep_mask=fixed_shapes and not shards.full)
-    return Task(batches, size, tensors, metrics)
+    return Task(batches, size, tensors, metrics, lambda step: plan(step).size)
 
 
 def validation_task(
@@ -107,9 +107,8 @@ def validation_task(
         return None
     if same_rows:
         size = size // engine.world * engine.world
-    masking, rows = masking_of(recipe), engine.share(size)
-    settings = (examples, tokenizer, masking, size, VALIDATION_SEED, False)
-    batches = Batches(*settings, rows, fixed_length=fixed_shapes)
+    settings = (examples, tokenizer, masking_of(recipe), size, VALIDATION_SEED, False)
+    batches = Batches(*settings, share=engine.share, fixed_length=fixed_shapes)
     count = max(1, min(recipe.run.eval_batches, len(examples) // size))
     shards.verify(count * size)  # so that damage is reported now, not at the first evaluation
     metrics = objective_class(recipe.objective.kind).validation_metrics
@@ -159,16 +158,6 @@ def masking_of(recipe: Recipe) -> Masking:
         objective.with_replacement,
         objective.whole_words,
     )
-
-
-def scheduled_mask_rate(recipe: Recipe, progress: Progress) -> Callable[[int], float] | None:
-    """Return a function from the step to the mask rate; None if it is constant."""
-    points, constant = recipe.schedules.mask_rate, recipe.objective.mask_rate
-
-    def rate(step: int) -> float:
-        return value_at(points, progress.planned(step)) if progress.planned else constant
-
-    return rate if points else None
 
 
 def to_device(

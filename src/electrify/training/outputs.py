@@ -117,6 +117,7 @@ def observers(
         objective_flops(objective, recipe) / engine.world,
         recipe.run.precision,
         engine.device,
+        stepper.task.batches.plan.costs,
     )
     return Observers(journal, *trackers, line, warnings)
 

@@ -5,7 +5,7 @@ that the speed changes by more than a third for at least a minute, a new number 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from electrify.progress import duration
 from electrify.training.budget import MAX_EVALUATION_SHARE, seconds_to_measure
@@ -18,21 +18,37 @@ CHANGE = 1 / 3  # of the planned speed
 STRETCH_SECONDS = 30.0  # two stretches in a row must have changed: shorter disturbances pass
 LEAST = 0.05  # of the budget; plans are not changed for less, nor when less is left
 
+Costs = Callable[[int, int], float]
+"""Returns what the steps between two numbers cost."""
+
+
+def steps_between(start: int, stop: int) -> float:
+    """Return the cost of steps whose batches are all alike."""
+    return float(stop - start)
+
 
 class Pace(Observer):
     """Measures the time per step of the main rank, and plans a new end if it has changed."""
 
-    def __init__(self, budget: float, used: float, step_seconds: float, end: int) -> None:
-        self.budget, self.end = budget, end
+    def __init__(
+        self,
+        budget: float,
+        used: float,
+        step_seconds: float,
+        end: int,
+        costs: Costs = steps_between,
+    ) -> None:
+        self.budget, self.end, self.costs = budget, end, costs
         self.begin = time.monotonic() - used
         self.planned = step_seconds
-        """Seconds per step of the current plan, including evaluation and saving."""
+        """Seconds per unit of cost (a step, if all batches are alike) of the current plan,
+        including evaluation and saving."""
         self.total = self.training = 0.0
         """Seconds since the run was started or resumed, with and without evaluation and saving."""
         self.steps, self.seconds = 0.0, 0.0
-        """Steps of the current stretch and the seconds they took."""
+        """Cost of the current stretch's steps, and the seconds they took."""
         self.paces: list[float] = []
-        """Seconds per step of the finished stretches, without evaluation and saving."""
+        """Seconds per unit of cost of the finished stretches, without evaluation and saving."""
 
     def on_log(self, split: str, step: int, metrics: MetricValues, timings: MetricValues) -> None:
         """Count the steps since the last log and the time they took."""
@@ -40,7 +56,8 @@ class Pace(Observer):
             return
         seconds = timings["seconds"]
         other = timings.get("evaluation_seconds", 0.0) + timings.get("saving_seconds", 0.0)
-        self.steps += timings["steps_per_second"] * seconds
+        steps = round(timings["steps_per_second"] * seconds)
+        self.steps += self.costs(step - steps, step)
         self.seconds += seconds - other
         self.total, self.training = self.total + seconds, self.training + seconds - other
         if self.seconds >= STRETCH_SECONDS:
@@ -55,10 +72,12 @@ class Pace(Observer):
             return None
         left = self.budget - (time.monotonic() - self.begin)
         pace = self._overall(self.paces[-1])
-        late = abs((self.end - step) * pace - left)
+        remaining = self.costs(step, self.end)
+        late = abs(remaining * pace - left)
         if min(left, late) < LEAST * self.budget:
             return None
-        return step + max(1, int(left / pace))
+        # Schedules stretch with the number of steps, so the mean cost of a step stays as it is.
+        return step + max(1, int(left / pace * (self.end - step) / remaining))
 
     def _overall(self, pace: float) -> float:
         """Return the seconds per step of a stretch with their share of evaluation and saving."""
@@ -83,6 +102,7 @@ def pace_of(
     start: int,
     budget: float,
     measuring: float | None,
+    costs: Costs = steps_between,
 ) -> Pace:
     """Return the pace of a run that starts or resumes at a step.
 
@@ -95,5 +115,5 @@ def pace_of(
         return before + seconds_logged(r for r in records if r["step"] <= step)
 
     planned_at, end = max((e.start for e in extensions), default=0), folder.steps
-    step_seconds = (budget - used(planned_at)) / (end - planned_at)
-    return Pace(budget, used(start), step_seconds, end)
+    step_seconds = (budget - used(planned_at)) / costs(planned_at, end)
+    return Pace(budget, used(start), step_seconds, end, costs)

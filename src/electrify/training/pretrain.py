@@ -15,9 +15,10 @@ from electrify.recipes.schedules import jumps
 from electrify.recipes.schema import Recipe, check, override
 from electrify.storage.verified import Verified
 from electrify.training import checkpoint, summary
+from electrify.training.batch_plan import BatchPlans
 from electrify.training.budget import announcement, as_before, fit_to_budget, steps_that_fit
 from electrify.training.checkpoint import Policy
-from electrify.training.data import open_data, scheduled_mask_rate, validation_task
+from electrify.training.data import open_data, validation_task
 from electrify.training.engine import Engine
 from electrify.training.evaluate import warm_up
 from electrify.training.extension import (
@@ -125,6 +126,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             )
         )
         stepper.progress.planned = progress_of(recipe, extensions)
+        plan: BatchPlans = stepper.task.batches.plan
         run = Training(
             stepper,
             cadence=cadence,
@@ -135,7 +137,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
                 objective.alarms,
                 objective.watched,
                 scaled=engine.precision == "fp16",
-                mask_rate=scheduled_mask_rate(recipe, stepper.progress),
+                mask_rate=plan.mask_rate if recipe.schedules.mask_rate else None,
                 loss_changes=partial(stepper.progress.passes, jumps(recipe.schedules)),
             ),
             stop=stop,
@@ -150,7 +152,9 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             warm_up(stepper, validation)
         fixed = any(extension.schedule != REPLANNED for extension in extensions)
         if budget and not fixed:
-            pace = engine.on_main(lambda: pace_of(folder, extensions, start, budget, measuring))
+            pace = engine.on_main(
+                lambda: pace_of(folder, extensions, start, budget, measuring, plan.costs)
+            )
             if pace is not None:
                 run.observer = Observers(run.observer, pace)
             run.replan = partial(_replan, run, recipe, folder, pace, f"--budget {settings.budget}")

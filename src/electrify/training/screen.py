@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from electrify.objectives.bands import Sizes
     from electrify.objectives.objective import Objective
+    from electrify.training.pace import Costs
 
 
 class Sight(NamedTuple):
@@ -114,8 +115,10 @@ class ProgressLine(Observer):
         flops_per_step: float,
         precision: str,
         device: "torch.device",
+        costs: "Costs",
     ) -> None:
         self.screen, self.objective, self.sizes, self.steps = screen, objective, sizes, steps
+        self.costs = costs
         self.flops_per_step, self.device = flops_per_step, device
         self.peak = matmul_peak(device, precision)
 
@@ -125,7 +128,8 @@ class ProgressLine(Observer):
             print(validation_lines(self.objective, self.sizes, step, dict(metrics)), flush=True)
             return
         shown = self.objective.shown.items()
-        seconds = 1 / timings["steps_per_second"]
+        steps = round(timings["steps_per_second"] * timings["seconds"])
+        seconds = timings["seconds"] / self.costs(step - steps, step)  # per batch of full size
         self.screen.show(
             Sight(
                 step,
@@ -134,7 +138,7 @@ class ProgressLine(Observer):
                 timings["tokens_per_second"],
                 share_of_peak(self.flops_per_step, seconds, self.peak),
                 peak_memory(self.device),
-                (self.steps - step) * seconds,
+                self.costs(step, self.steps) * seconds,
             )
         )
 

@@ -18,6 +18,7 @@ from electrify.training.engine import Engine
 from electrify.training.folder import RunFolder
 from electrify.training.networks import (
     check_micro_batches,
+    check_one_shape,
     checkpoint_activations,
     compile_networks,
     not_compiled,
@@ -40,8 +41,10 @@ def set_up(
 ) -> tuple[Objective, Stepper]:
     """Build and check the objective with its starting weights, and its optimizer."""
     vocabulary, sized = vocabulary_of(tokenizer), folder.with_own_sizes(recipe)
-    share = len(engine.share(recipe.run.batch_size))
+    sizes = {recipe.run.batch_size, *(int(size) for _, size in recipe.schedules.batch_size)}
+    share = max(len(engine.rows(size)) for size in sizes)
     if settings.compile:
+        check_one_shape(recipe.schedules)
         check_micro_batches(share, settings.micro_batch, engine.world)
     rows = min(settings.micro_batch or share, share)
     check_fits(

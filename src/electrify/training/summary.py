@@ -21,19 +21,19 @@ from electrify.training.training import Training
 
 def beginning(recipe: Recipe, objective: Objective, run: Training, start: int) -> str:
     """Return a few lines that describe the run."""
-    steps, size = run.cadence.steps, recipe.run.batch_size
-    examples = run.stepper.task.batches.examples
+    steps, batches = run.cadence.steps, run.stepper.task.batches
+    examples, epochs = batches.examples, batches.plan(steps).first / len(batches.examples)
     networks = ", ".join(
         f"{role} {type(net).__name__} ({net.num_parameters():,} parameters)"
         for role, net in objective.networks.items()
     )
     total = sum(parameter.numel() for parameter in objective.parameters())
-    epochs = steps * size / len(examples)
     lines = [
         networks,
         f"{total:,} parameters in total, shared weights counted once",
         f"precision: {_precision(recipe, run.stepper.engine)}",
-        f"{_described(examples)}; {steps:,} steps at batch size {size} = {epochs:.1f} epochs",
+        f"{_described(examples)}; {steps:,} steps at batch size {_sizes(recipe)}"
+        f" = {epochs:.1f} epochs",
     ]
     if start:
         lines.append(f"resuming from step {start:,}")
@@ -49,6 +49,11 @@ def beginning(recipe: Recipe, objective: Objective, run: Training, start: int) -
         )
     lines += [f"note: not shared: {note}" for note in objective.notes]
     return "\n".join(lines)
+
+
+def _sizes(recipe: Recipe) -> str:
+    points = recipe.schedules.batch_size
+    return " → ".join(f"{value:g}" for _, value in points) or f"{recipe.run.batch_size}"
 
 
 def _described(examples: Shards | PackedRows) -> str:

@@ -28,6 +28,12 @@ class Task(NamedTuple):
     """Turns rows of a batch into the tensors that the model takes."""
     metrics: Callable[[Sums, int], dict[str, float]]
     """Turns sums and the number of batches into metrics."""
+    size_at: Callable[[int], int] | None = None
+    """Maps a step to the size of its global batch; None if all have `batch_size`."""
+
+    def rows_at(self, step: int) -> int:
+        """Return the number of rows of a global batch."""
+        return self.size_at(step) if self.size_at else self.batch_size
 
 
 class Validation(NamedTuple):
@@ -98,7 +104,7 @@ class Stepper:
         """Compute the gradient of a global batch."""
         if self.progress.planned is not None:
             self.begin(self.progress.planned(step))
-        rows = self.engine.rows(self.task.batch_size)
+        rows = self.engine.rows(self.task.rows_at(step))
         cuts = cut_rows(range(len(rows)), self.micro_batch)
         self.spent.begin_update()
         return accumulate(
