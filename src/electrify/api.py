@@ -18,12 +18,13 @@ from electrify.finetuning.blimp.results import BlimpResult
 from electrify.finetuning.options import Blimp, Finetune, Glue, Predict, Squad
 from electrify.pipeline.command import TrainFromText, TrainResult
 from electrify.planning import plan as plans
+from electrify.publishing.options import ExportModel
 from electrify.recipes.schema import Recipe, load, override
 from electrify.reports.options import Report
 from electrify.tokens.prepare import Prepare
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.tokens.vocabulary import MakeTokenizer
-from electrify.training.options import Export, Pretrain, ResumeRun
+from electrify.training.options import Pretrain, ResumeRun
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -57,7 +58,7 @@ def corpus(kind: str, *sources: str | Path, out: str | Path, **settings: Any) ->
 
 tokenizer = command(MakeTokenizer, "electrify.tokens.vocabulary:make_tokenizer", LoadedTokenizer)
 prepare = command(Prepare, "electrify.tokens.prepare:prepare", dict[str, Any])
-export = command(Export, "electrify.training.export_run:export_run", dict[str, Path])
+export = command(ExportModel, "electrify.publishing.command:export", dict[str, Path])
 glue = command(Glue, "electrify.finetuning.glue.command:glue", list[dict[str, Any]])
 blimp = command(Blimp, "electrify.finetuning.blimp.command:blimp", BlimpResult)
 squad = command(Squad, "electrify.finetuning.squad.command:squad", dict[str, Any])

@@ -68,10 +68,10 @@ COMMANDS = {
         resume="electrify.training.resume:resumed",
     ),
     "export": Command(
-        "export a run as Hugging Face model folders",
-        "electrify.training.export_run:export_run",
+        "export a run as Hugging Face model folders, sentence vectors or ONNX; upload to the Hub",
+        "electrify.publishing.command:export",
         "electrify export run --out model",
-        settings="electrify.training.options:Export",
+        settings="electrify.publishing.options:ExportModel",
     ),
     "glue": Command(
         "fine-tune on GLUE tasks with several seeds and compare with published results",

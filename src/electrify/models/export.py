@@ -23,7 +23,7 @@ from electrify.errors import UserError
 from electrify.models.inputs import takes_token_types
 from electrify.models.sharing import DisentangledEmbedding
 from electrify.storage.build import Build, committed_file
-from electrify.storage.commit import read_manifest
+from electrify.storage.commit import describe_damage, read_manifest, write_json
 from electrify.tokens import tokenizer as tokenizers
 from electrify.tokens.tokenizer import LoadedTokenizer
 
@@ -59,6 +59,23 @@ def export_networks(
                 tokenizer, out / role, longest, out, token_types=takes_token_types(network)
             )
         return build.finish({"files": files})
+
+
+def update_card(folder: Path, kind: str, name: str, text: str) -> bool:
+    """Replace the card of a finished folder if it differs; returns whether it did.
+
+    The manifest, which has the hash of the card, is committed after it. If the process is killed
+    in between, running the same command again commits both.
+    """
+    manifest = read_manifest(folder, kind)
+    entries = {entry["name"]: entry for entry in manifest["files"]}
+    intact = name in entries and not describe_damage(folder, entries[name])
+    if intact and (folder / name).read_bytes() == text.encode():
+        return False
+    write = partial(Path.write_text, data=text, encoding="utf-8")
+    entries[name] = committed_file(folder, name, write)
+    write_json(folder / "manifest.json", {**manifest, "files": [*entries.values()]})
+    return True
 
 
 def encoder_alone(network: Any) -> Any:

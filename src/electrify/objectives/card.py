@@ -11,6 +11,14 @@ from typing import Any, NamedTuple
 from transformers import CONFIG_MAPPING
 
 from electrify import __version__, config
+from electrify.models.export import ENCODER_ROLE
+from electrify.models.pooling import POOLINGS
+from electrify.objectives.card_metadata import (
+    NO_DETAILS,
+    CardDetails,
+    front_matter,
+    score_section,
+)
 from electrify.objectives.objective import Objective
 from electrify.recipes.schedules import tokens_per_step
 from electrify.recipes.schema import OBJECTIVES, Recipe, load
@@ -36,19 +44,39 @@ class CardInputs(NamedTuple):
     """Number of steps of the run, including its extensions up to `step`."""
     extensions: Sequence[str] = ()
     """Descriptions of these extensions beyond the recipe's steps."""
+    details: CardDetails = NO_DETAILS
 
 
-def card(role: str, network: Any, facts: CardInputs) -> str:
+class CardUse(NamedTuple):
+    """How the reader of a card loads the model."""
+
+    source: str = "FOLDER"
+    """The folder or the Hub repository."""
+    subfolder: str = ""
+    revision: str = ""
+    pooling: str = ""
+    """How sentence-transformers pools the token vectors; empty for a folder of transformers."""
+    contents: Sequence[str] = ()
+    """Lines about what else the repository contains."""
+
+
+PLAIN_USE = CardUse()
+
+
+def card(role: str, network: Any, facts: CardInputs, use: CardUse = PLAIN_USE) -> str:
     """Return the README.md of a network's folder."""
     name, roles, run = type(network).__name__, facts.objective.roles, facts.recipe.run
     description = roles[role].description if role in roles else ENCODER_SUMMARY
     trained = replace(facts.recipe, run=replace(run, steps=facts.steps))
     return "\n".join(
         [
-            "---",
-            "library_name: transformers",
-            "tags: [electra, pretraining, electrify]",
-            "---",
+            front_matter(
+                f"{network.config.model_type} {role}",
+                network.config.model_type,
+                "sentence-similarity" if use.pooling else pipeline_of(network, role),
+                facts.details,
+                use.pooling,
+            ),
             "",
             f"# {network.config.model_type} {role}",
             "",
@@ -58,17 +86,13 @@ def card(role: str, network: Any, facts: CardInputs) -> str:
             f" {run.batch_size} × {run.length}.",
             *(f"The recipe's steps were extended: {extended}." for extended in facts.extensions),
             "",
-            "```python",
-            f"from transformers import AutoTokenizer, {name}",
-            "",
-            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-            f'model = {name}.from_pretrained("FOLDER")',
-            "```",
-            "",
+            *_usage(name, use),
+            *(["## Also in this repository", "", *use.contents, ""] if use.contents else []),
             "## Validation metrics",
             "",
             *_metrics(facts),
             "",
+            *(score_section(facts.details.scores) if facts.details.scores else []),
             "## Data",
             "",
             *_data(facts.shards),
@@ -87,6 +111,43 @@ def card(role: str, network: Any, facts: CardInputs) -> str:
             "",
         ]
     )
+
+
+def pipeline_of(network: Any, role: str) -> str:
+    """Return the Hub's name of what a network can be used for; empty if it has none.
+
+    The Hub has no name for replaced token detection.
+    """
+    if role == ENCODER_ROLE:
+        return "feature-extraction"
+    return "fill-mask" if type(network).__name__.endswith("ForMaskedLM") else ""
+
+
+def _usage(name: str, use: CardUse) -> list[str]:
+    """Return Python code that loads the model."""
+    options = {"subfolder": use.subfolder, "revision": use.revision}
+    given = "".join(f', {option}="{value}"' for option, value in options.items() if value)
+    if use.pooling:
+        return [
+            f"Sentence vectors: the {POOLINGS[use.pooling]}.",
+            "",
+            "```python",
+            "from sentence_transformers import SentenceTransformer",
+            "",
+            f'model = SentenceTransformer("{use.source}"{given})',
+            'vectors = model.encode(["A sentence.", "Another one."])',
+            "```",
+            "",
+        ]
+    return [
+        "```python",
+        f"from transformers import AutoTokenizer, {name}",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained("{use.source}"{given})',
+        f'model = {name}.from_pretrained("{use.source}"{given})',
+        "```",
+        "",
+    ]
 
 
 def _without_paths(recipe: Recipe) -> Recipe:

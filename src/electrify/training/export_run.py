@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from electrify.models.export import ENCODER_ROLE, encoder_alone, export_networks
 from electrify.objectives.card import CardInputs, card
@@ -14,8 +14,24 @@ from electrify.training.options import Export
 from electrify.training.trained import load_trained
 
 
+class Exported(NamedTuple):
+    """An exported checkpoint."""
+
+    step: int
+    folders: dict[str, Path]
+    """The folders by role."""
+    networks: dict[str, Any]
+    """The networks by role, as they are in the run."""
+    facts: CardInputs
+
+
 def export_run(settings: Export) -> dict[str, Path]:
     """Write a folder for each network and DIR/encoder; returns the folders by role."""
+    return export_checkpoint(settings).folders
+
+
+def export_checkpoint(settings: Export) -> Exported:
+    """Write a folder for each network and DIR/encoder; returns them with the networks."""
     folder = RunFolder(settings.run)
     about = folder.about
     step, recipe, tokenizer, objective = load_trained(settings.run, settings.step)
@@ -41,7 +57,8 @@ def export_run(settings: Export) -> dict[str, Path]:
                 f"note: {settings.out} has no {role}: a finished export is not changed; "
                 "use another --out to get one"
             )
-    return {role: settings.out / role for role in networks if (settings.out / role).is_dir()}
+    folders = {role: settings.out / role for role in networks if (settings.out / role).is_dir()}
+    return Exported(step, folders, networks, facts)
 
 
 def validation_record(run: Path, step: int, former: Mapping[str, str] = NO_NAMES) -> dict[str, Any]:
