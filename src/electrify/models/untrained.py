@@ -10,7 +10,7 @@ from transformers import AutoModel
 from electrify.models.pretrained import open_config, open_tokenizer
 from electrify.storage.commit import fsync_folder
 
-RANDOM_SEED = 0
+RANDOM_SEED = 1
 """Seed of the random weights, so that every copy of a model is the same."""
 
 

@@ -59,6 +59,11 @@ class SuiteJob(NamedTuple):
         seed = "" if isinstance(self.plan, Blimp) else f" seed {self.seed}"
         return f"{self.task} {self.model}{seed}"
 
+    @property
+    def lock(self) -> Path:
+        """Return the file that the process holds that runs the job."""
+        return self.folder.with_name(f"{self.folder.name}.lock")
+
 
 def run_suite_job(job: SuiteJob, on_progress: OnProgress = no_progress) -> Result:
     """Run one job in this process, unless another process has finished it meanwhile.
@@ -80,12 +85,16 @@ def run_suite_job(job: SuiteJob, on_progress: OnProgress = no_progress) -> Resul
 @contextmanager
 def _only_here(job: SuiteJob) -> Iterator[None]:
     job.folder.mkdir(parents=True, exist_ok=True)
-    path = job.folder / "lock"
-    with hold(path, f"running {job.name}", wait=True):
-        for leftover in left_over(job.folder, ["*"]):  # of a process killed while writing
-            leftover.unlink(missing_ok=True)
+    with hold(job.lock, f"running {job.name}", wait=True):
+        _clean(job)
         yield
-        path.unlink(missing_ok=True)
+        job.lock.unlink(missing_ok=True)
+
+
+def _clean(job: SuiteJob) -> None:
+    """Remove what a process left that was killed while writing."""
+    for leftover in left_over(job.folder, ["*"]):
+        leftover.unlink(missing_ok=True)
 
 
 def _minimal_pairs(job: SuiteJob, settings: Blimp) -> Result:
@@ -114,16 +123,16 @@ def finished_result(job: SuiteJob) -> Result | None:
     """Return the result of a finished job; one with other settings or data is refused."""
     if isinstance(job.plan, Blimp):
         done = (job.folder / "manifest.json").is_file()
-        return _minimal_pairs(job, job.plan) if done else None
-    result = stored_result(job.plan, job.folder)
+        result = _minimal_pairs(job, job.plan) if done else None
+    else:
+        result = stored_result(job.plan, job.folder)
     if result is None:
         return None
     if (result.task, result.seed) != (job.task, job.seed):
         got = f"the result of task {result.task}, seed {result.seed}"
         raise damaged_result(job.folder / "result.json", got)
-    for leftover in left_over(job.folder, ["*"]):
-        leftover.unlink(missing_ok=True)
-    (job.folder / "lock").unlink(missing_ok=True)
+    _clean(job)
+    job.lock.unlink(missing_ok=True)
     drop_weights(job.folder)
     return result
 
