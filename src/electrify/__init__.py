@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         pretrain,
         report,
         squad,
+        suite,
         tokenizer,
         train,
     )
@@ -48,6 +49,7 @@ __all__ = [
     "pretrain",
     "report",
     "squad",
+    "suite",
     "tokenizer",
     "train",
 ]

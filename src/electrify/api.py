@@ -15,7 +15,7 @@ from electrify.config import checked, named
 from electrify.diagnosis.command import Doctor
 from electrify.errors import UserError
 from electrify.finetuning.blimp.results import BlimpResult
-from electrify.finetuning.options import Blimp, Finetune, Glue, Predict, Squad
+from electrify.finetuning.options import Blimp, Finetune, Glue, Predict, Squad, Suite
 from electrify.pipeline.command import TrainFromText, TrainResult
 from electrify.planning import plan as plans
 from electrify.publishing.options import ExportModel
@@ -64,6 +64,7 @@ blimp = command(Blimp, "electrify.finetuning.blimp.command:blimp", BlimpResult)
 squad = command(Squad, "electrify.finetuning.squad.command:squad", dict[str, Any])
 finetune = command(Finetune, "electrify.finetuning.own.command:finetune", dict[str, Any])
 predict = command(Predict, "electrify.finetuning.own.predict:predict", str)
+suite = command(Suite, "electrify.finetuning.suite.command:suite", dict[str, Any])
 report = command(Report, "electrify.reports.report:report", Path)
 doctor = command(Doctor, "electrify.diagnosis.command:doctor", dict[str, Any])
 train = command(TrainFromText, "electrify.pipeline.command:train_from_text", TrainResult)

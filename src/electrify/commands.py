@@ -138,6 +138,13 @@ COMMANDS = {
         json=True,
         settings="electrify.finetuning.options:Finetune",
     ),
+    "suite": Command(
+        "fine-tune several models on the tasks of one TOML file and compare them",
+        "electrify.finetuning.suite.command:suite",
+        "electrify suite suite.toml model/encoder random:model/encoder --out suite",
+        json=True,
+        settings="electrify.finetuning.options:Suite",
+    ),
     "predict": Command(
         "predict labels or scores for a sentence or the rows of a file",
         "electrify.finetuning.own.predict:predict",

@@ -20,13 +20,17 @@ Settings = TypeVar("Settings")
 
 def read_settings(kind: type[Settings], path: Path, required: Any = MISSING) -> Settings:
     """Read settings from a TOML file; a missing field becomes `required`, or is an error."""
+    return fill(kind, read_toml(path), path.name, required)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}", got=str(error), fix="check the path") from error
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
         raise UserError(f"{path} is not TOML", got=str(error), fix="fix that line") from error
-    return fill(kind, table, path.name, required)
 
 
 def fill(kind: type[Settings], table: Mapping[str, Any], source: str, required: Any) -> Settings:

@@ -213,4 +213,12 @@ def _dask(address: str) -> Iterator[Executor]:
             fix="start one with `dask scheduler`",
         ) from error
     with client:
-        yield client.get_executor()
+        try:
+            yield client.get_executor()
+        except distributed.KilledWorker as error:
+            raise UserError(
+                "several Dask workers died with the same job",
+                got=f"{error}",
+                fix="give the workers more memory, or find the reason in their logs; then run the "
+                "same command again; finished parts are kept",
+            ) from error

@@ -12,6 +12,7 @@ from electrify.finetuning import stats as statistics
 from electrify.finetuning.glue import results as glue_results
 from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.results import Result
+from electrify.finetuning.seeds import run_notes
 
 
 def runs(task, values, **fields):
@@ -77,7 +78,7 @@ def test_a_degenerate_run_is_included_and_a_failed_one_has_no_score():
     assert found.aggregate("mean") == pytest.approx(0.5)
     assert found.degenerate == {1: "one class only"}
     assert found.failed == {3: "loss is not a number"}
-    assert glue_results.run_notes(found) == [
+    assert run_notes(found) == [
         "seed 1 degenerate (one class only), included",
         "seed 3 failed (loss is not a number), no score",
     ]

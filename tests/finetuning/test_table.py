@@ -7,11 +7,14 @@ import re
 import pytest
 
 from electrify.finetuning import table
+from electrify.finetuning.differences import differences_table
 from electrify.finetuning.glue import results as stats
 from electrify.finetuning.glue import tables as glue_table
 from electrify.finetuning.glue.published import published
 from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.results import Result
+
+TITLES = {name: task.title for name, task in TASKS.items()}
 
 
 def results(value=0.8, seeds=3, names=None, **fields):
@@ -209,7 +212,7 @@ def test_the_lines_of_averages():
 
 def test_a_comparison():
     found = stats.paired_differences(results(0.80), results(0.81))
-    made = glue_table.differences_table(found, "a", "b")
+    made = differences_table(found, "a", "b", TITLES)
     assert cell(made, "RTE", "difference").content == pytest.approx(1)
     assert cell(made, "RTE", "p").text == "0.2500"
     assert cell(made, "overall", "pairs").text == "24"
@@ -299,6 +302,6 @@ def test_minus_zero_is_shown_as_zero():
 @pytest.mark.parametrize(("seeds", "brackets"), [(1, False), (2, True), (6, True)])
 def test_a_comparison_explains_brackets_only_if_it_shows_them(seeds, brackets):
     both = [results(value, seeds, ["cola"]) for value in (0.8, 0.81)]
-    made = glue_table.differences_table(stats.paired_differences(*both), "a", "b")
+    made = differences_table(stats.paired_differences(*both), "a", "b", TITLES)
     assert any("in brackets" in note for note in made.notes) is brackets
     assert any("sign-flip" in note for note in made.notes)

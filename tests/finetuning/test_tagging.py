@@ -11,6 +11,7 @@ from electrify.errors import UserError
 from electrify.finetuning.encoder import encode, new_network, open_encoder
 from electrify.finetuning.heads import Examples
 from electrify.finetuning.own.data import Columns
+from electrify.finetuning.own.iob import from_iob1
 from electrify.finetuning.own.sentences import (
     Sentences,
     find_tags,
@@ -287,3 +288,53 @@ def test_a_missing_seqeval_is_an_error(monkeypatch):
     with pytest.raises(UserError, match="needs seqeval, which is not installed") as error:
         entity_scores([["O"]], [["O"]])
     assert 'pip install "electrify[finetune]"' in error.value.fix
+
+
+IOB1 = """-DOCSTART- -X- O O
+
+EU NNP I-NP I-ORG
+rejects VBZ I-VP O
+
+Peter NNP I-NP I-PER
+Blackburn NNP I-NP I-PER
+Anna NNP I-NP B-PER
+"""
+
+
+def test_iob1_becomes_iob2_and_keeps_its_entities(tmp_path):
+    found = read(tmp_path, "eng.train", IOB1)
+    assert is_tagged(tmp_path / "eng.train", IOB1)
+    assert found.tags == [["B-ORG", "O"], ["B-PER", "I-PER", "B-PER"]]
+    seqeval = pytest.importorskip("seqeval.metrics")
+    original = [["I-ORG", "O"], ["I-PER", "I-PER", "B-PER"]]
+    assert seqeval.f1_score(original, found.tags) == 1.0
+    for guess in ([["I-ORG", "O"], ["I-PER", "I-PER", "I-PER"]], [["O", "O"], ["I-PER"] * 3]):
+        ours = entity_scores(found.tags, guess)
+        assert ours["f1"] == pytest.approx(seqeval.f1_score(original, guess))
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [["B-PER", "I-PER", "I-LOC"], ["NN", "I-NP"], ["E-PER", "I-PER"], ["O", "O"], ["NOUN", "VERB"]],
+)
+def test_tags_of_other_schemes_stay_as_they_are(tags):
+    assert from_iob1([tags]) == [tags]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "label", "expected"),
+    [
+        ("a.conllu", CONLLU, "deprel", [["aux", "advmod", "root"], ["root"]]),
+        ("a.conllu", CONLLU, "XPOS", [["_", "_", "_"], ["_"]]),
+        ("a.conllu", CONLLU, "8", [["aux", "advmod", "root"], ["root"]]),
+        ("eng.testa", IOB1, "pos", [["NNP", "VBZ"], ["NNP", "NNP", "NNP"]]),
+    ],
+)
+def test_columns_are_chosen_by_name_or_number(name, content, label, expected, tmp_path):
+    assert read(tmp_path, name, content, Columns("", "", label)).tags == expected
+
+
+def test_an_unknown_column_is_refused_with_the_names(tmp_path):
+    with pytest.raises(UserError, match="no column 'pos'") as error:
+        read(tmp_path, "a.conllu", CONLLU, Columns("", "", "pos"))
+    assert "upos, xpos" in error.value.fix

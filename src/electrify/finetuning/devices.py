@@ -14,7 +14,8 @@ from electrify.errors import UserError
 from electrify.storage.commit import flat, read_json
 from electrify.training.precision import Asked, MatmulPrecision, choose_precision
 
-_JOBS = ("jobs/*", "step-*/jobs/*", "trials/*/jobs/*")  # of `glue`, `probe` and `glue search`
+# Of `glue`, `suite`, `probe` and `glue search`.
+_JOBS = ("jobs/*", "jobs/*/*", "step-*/jobs/*", "trials/*/jobs/*")
 _RECORDS = (
     "manifest.json",
     ".parts/settings.json",

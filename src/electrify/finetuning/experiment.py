@@ -239,7 +239,15 @@ def load_splits(problem: Problem, model: str) -> tuple[Encoder, dict[str, Prepar
     return loaded
 
 
-def stored_result(problem: Problem, folder: Path) -> Result | None:
+class WithIdentity(Protocol):
+    """A problem, or what stands for it, with everything that determines its result."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Return everything that determines the result."""
+
+
+def stored_result(problem: WithIdentity, folder: Path) -> Result | None:
     """Return the result stored in a folder, if any; refuse one with different settings."""
     started, path = folder / "identity.json", folder / "result.json"
     finished = path.is_file()

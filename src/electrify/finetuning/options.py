@@ -242,6 +242,40 @@ class Finetune(AcceptsTextPaths):
 
 
 @dataclass(frozen=True)
+class Suite(AcceptsTextPaths):
+    """Fine-tune several models on the tasks of one TOML file, with several seeds, and compare them.
+
+    The tasks may be GLUE tasks, your files (classes, pairs, scores, tags), SQuAD and BLiMP.
+    """
+
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SUITE.toml")]
+    """The tasks and how to fine-tune on them."""
+    models: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="MODEL…", help_behavior_hint="(required)"),
+    ]
+    """Folders or Hub names; random:MODEL: the same model with random weights; NAME=MODEL: its name
+    in tables."""
+    out: Path
+    """Folder for the results; rerun to resume, or to add tasks, models and seeds."""
+    data: Path | None = None
+    """Folder that relative paths in the file start from; by default the folder of the file."""
+    seeds: int | None = None
+    """Seeds per task and model; by default those of the file, or 3."""
+    train_limit: int | None = None
+    """Use only the first N examples of every training file, to try a suite out; 0 uses all."""
+    workers: str = "0"
+    """Processes (0: one per GPU, or else per core), or the address of a Dask scheduler."""
+    threads: int = 1
+    """CPU threads of each run; scores do not depend on --workers, but may on this."""
+    precision: Asked = "auto"
+    """Precision of matmuls; auto: bf16 on a GPU that has it, float32 on a CPU."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to train on; auto uses CUDA if available, otherwise the CPU."""
+
+
+@dataclass(frozen=True)
 class Predict(AcceptsTextPaths):
     """Predict classes, scores or tags for a sentence or a file; evaluate if the file has labels."""
 

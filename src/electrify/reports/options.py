@@ -11,14 +11,14 @@ from electrify.config import AcceptsTextPaths
 
 @dataclass(frozen=True, kw_only=True)
 class Report(AcceptsTextPaths):
-    """Summarize pre-training runs, GLUE results and fine-tuned models in one HTML page."""
+    """Summarize pre-training runs, GLUE results, suites and fine-tuned models in one HTML page."""
 
     folders: Annotated[
         tuple[Path, ...],
         tyro.conf.Positional,
         tyro.conf.arg(metavar="DIR…", help_behavior_hint="(required)"),
     ]
-    """Folders written by `pretrain` (finished or still running), `glue`, `blimp` or `finetune`."""
+    """Folders of `pretrain` (finished or still running), `glue`, `suite`, `blimp` or `finetune`."""
     out: Path = Path("report.html")
     """The HTML file to write."""
     examples: int = 4

@@ -24,6 +24,12 @@ from electrify.reports.page import (
 )
 from electrify.reports.run import RunRecord, read_run
 from electrify.reports.run_section import capitalised, run_section, state, verdict_headline
+from electrify.reports.suite_section import (
+    SuiteFolder,
+    is_suite,
+    read_suite_folder,
+    suite_sections,
+)
 from electrify.reports.tuned_section import Tuned, is_tuned, read_tuned, tuned_section
 from electrify.storage.commit import committed
 
@@ -32,10 +38,12 @@ def report(settings: Report) -> Path:
     """Read the folders, write the page and return its path."""
     _check(settings)
     names = _names(settings.folders)
-    runs, results, tuned, pairs = [], [], [], []
+    runs, results, tuned, pairs, suites = [], [], [], [], []
     for folder, label in zip(settings.folders, names, strict=True):
         if (folder / "run.json").is_file():
             runs.append(read_run(folder, label))
+        elif is_suite(folder):
+            suites.append(read_suite_folder(folder, label))
         elif (folder / "jobs").is_dir():
             results.append(read_glue(folder, label))
         elif is_tuned(folder):
@@ -46,9 +54,10 @@ def report(settings: Report) -> Path:
             raise UserError(
                 f"nothing to report in {folder}",
                 got="no such folder" if not folder.is_dir() else "neither run.json nor jobs",
-                fix="give the --out folder of `electrify pretrain`, `glue`, `blimp` or `finetune`",
+                fix="give the --out folder of `electrify pretrain`, `glue`, `suite`, `blimp` or "
+                "`finetune`",
             )
-    page = _page(runs, results, tuned, pairs, settings.examples)
+    page = _page(runs, results, tuned, pairs, suites, settings.examples)
     with committed(settings.out) as temporary:
         temporary.write_bytes(page)
     print(settings.out)
@@ -87,6 +96,7 @@ def _page(
     results: Sequence[GlueFolder],
     tuned: Sequence[Tuned],
     pairs: Sequence[PairsFolder],
+    suites: Sequence[SuiteFolder],
     count: int,
 ) -> bytes:
     sections = [
@@ -99,17 +109,18 @@ def _page(
         sections += glue_sections(results)
     if pairs:
         sections.append(pairs_section(pairs))
+    sections += suite_sections(suites)
     if tuned:
         sections.insert(0, tuned_section(tuned))
     subjects = [*(r.name for r in runs), *(g.name for g in results), *(t.name for t in tuned)]
-    subjects += [folder.name for folder in pairs]
+    subjects += [*(folder.name for folder in pairs), *(folder.name for folder in suites)]
     title = f"{', '.join(subjects)} – electrify report"
     heading = name(subjects[0])
     if len(subjects) == len(runs) == 1:
         intro, sections = paragraph(state(runs[0])), _promoted(sections[0])
     else:
         intro = _states(runs)
-        counts = len(runs), len(results), len(tuned), len(pairs)
+        counts = len(runs), len(results), len(tuned), len(pairs), len(suites)
         heading = heading if len(subjects) == 1 else _counted(*counts)
     return document(title, heading, intro, sections, asset("heat.css") if runs else "")
 
@@ -121,12 +132,13 @@ def _promoted(section: Section) -> list[Section]:
     return [Section(text("At a glance"), loose), *inner]
 
 
-def _counted(runs: int, results: int, tuned: int, pairs: int) -> Html:
+def _counted(runs: int, results: int, tuned: int, pairs: int, suites: int) -> Html:
     kinds = (
         (runs, "run", "runs"),
         (results, "set of GLUE results", "sets of GLUE results"),
         (tuned, "fine-tuned model", "fine-tuned models"),
         (pairs, "set of minimal-pair results", "sets of minimal-pair results"),
+        (suites, "suite", "suites"),
     )
     counts = [f"{count} {many if count > 1 else one}" for count, one, many in kinds if count]
     return text(", ".join(counts[:-1]) + " and " * (len(counts) > 1) + counts[-1])

@@ -16,8 +16,10 @@ from electrify.errors import UserError
 WITHOUT_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
 
 
-def hold(path: Path, what: str) -> IO[bytes]:
+def hold(path: Path, what: str, wait: bool = False) -> IO[bytes]:
     """Take a lock, or raise an error that names its holder; closing the returned file releases it.
+
+    With `wait`, it waits for the holder instead.
 
     The kernel releases the lock when the process dies, so there are no stale locks. A holder may
     remove the file, so a lock is valid only if its file still exists. On file systems without
@@ -33,7 +35,7 @@ def hold(path: Path, what: str) -> IO[bytes]:
                 fix="run the same command again",
             ) from error
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             file.seek(0)
             holder = file.read(200).decode(errors="replace") or "its lock is held"

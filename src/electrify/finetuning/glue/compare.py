@@ -8,8 +8,9 @@ import tyro
 
 from electrify.config import AcceptsTextPaths
 from electrify.errors import UserError
+from electrify.finetuning.differences import differences_table
 from electrify.finetuning.glue.results import need_results, paired_differences
-from electrify.finetuning.glue.tables import differences_table
+from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.table import terminal
 from electrify.storage.commit import differences, read_json
 
@@ -36,7 +37,9 @@ def compare(settings: Compare) -> list[dict[str, Any]]:
             got=f"{settings.first} and {settings.second}",
             fix="run the same tasks and seeds with both models",
         )
-    print(terminal(differences_table(found, settings.first.name, settings.second.name)))
+    names = settings.first.name, settings.second.name
+    titles = {name: task.title for name, task in TASKS.items()}
+    print(terminal(differences_table(found, *names, titles)))
     return [difference._asdict() for difference in found]
 
 

@@ -24,10 +24,11 @@ from electrify.finetuning.glue.command import (
     settled,
     task_names,
 )
-from electrify.finetuning.glue.results import read_results, run_notes, summarise
+from electrify.finetuning.glue.results import read_results, summarise
 from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.options import Blimp, Probe
 from electrify.finetuning.results import Result, result_json
+from electrify.finetuning.seeds import run_notes
 from electrify.models.export import encoder_folder
 from electrify.storage.commit import committed, read_json
 from electrify.storage.lock import hold

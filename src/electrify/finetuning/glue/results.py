@@ -1,29 +1,19 @@
-"""Results of GLUE jobs: statistics over seeds, averages over tasks, comparisons of two models.
-
-Every run with a score is included. Degenerate runs are included and listed; failed runs (and those
-with an undefined metric) have no score and are listed with the reason.
-"""
+"""Results of GLUE jobs: statistics over seeds, averages over tasks, comparisons of two models."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from electrify.errors import UserError
+from electrify.finetuning.differences import Difference, pair_notes, paired_difference
 from electrify.finetuning.glue.presets import AVERAGES, AverageName, Reading, average_of, reading_of
 from electrify.finetuning.glue.tasks import TASKS, GlueTask, averaged_tasks
 from electrify.finetuning.results import Result, best_of, damaged_result, read_result
-from electrify.finetuning.stats import (
-    AGGREGATES,
-    Aggregate,
-    ScoreArray,
-    bounds,
-    deviation,
-    interval,
-    sign_flip,
-)
+from electrify.finetuning.seeds import Summary, summarise_runs
+from electrify.finetuning.stats import Aggregate, interval
 
 
 def main_score(result: Result) -> float:
@@ -66,49 +56,6 @@ def best_jobs(results: Iterable[Result]) -> dict[str, Result]:
     return {task: result for task, result in best.items() if result is not None}
 
 
-class Summary(NamedTuple):
-    """The scores of a task over its seeds."""
-
-    task: str
-    scores: dict[int, float]
-    """By seed."""
-    degenerate: dict[int, str]
-    """Why runs are degenerate, by seed; their scores are included."""
-    failed: dict[int, str]
-    """Why runs have no score, by seed."""
-    interval: tuple[float, float]
-    """Bounds of the mean, from `bounds`."""
-
-    @property
-    def n(self) -> int:
-        """Return the number of seeds with a score."""
-        return len(self.scores)
-
-    @property
-    def values(self) -> ScoreArray:
-        """Return the scores as an array."""
-        return np.array([*self.scores.values()])
-
-    @property
-    def deviation(self) -> float:
-        """Return the sample standard deviation."""
-        return deviation(self.values)
-
-    @property
-    def best_seed(self) -> int | None:
-        """Return the seed with the highest score; the first of equals."""
-        return max(self.scores, key=lambda seed: (self.scores[seed], -seed), default=None)
-
-    @property
-    def best(self) -> float:
-        """Return the highest score."""
-        return max(self.scores.values(), default=math.nan)
-
-    def aggregate(self, how: Aggregate) -> float:
-        """Return the mean, median or best score."""
-        return float(AGGREGATES[how](self.values)) if self.n else math.nan
-
-
 class Average(NamedTuple):
     """The average over tasks, or the tasks that are missing for it."""
 
@@ -119,51 +66,13 @@ class Average(NamedTuple):
     """Titles of the tasks without a score; the value is NaN if there are any."""
 
 
-class Difference(NamedTuple):
-    """The scores of the second model minus those of the first, paired by seed."""
-
-    task: str
-    """Task name, or "overall"."""
-    pairs: int
-    first: float
-    second: float
-    difference: float
-    interval: tuple[float, float]
-    p: float
-    """Two-sided p-value of a sign-flip permutation test; with n pairs it is at least 2 / 2^n."""
-    notes: tuple[str, ...] = ()
-
-
 def summarise(results: Iterable[Result], task: str, average: AverageName | None = None) -> Summary:
     """Summarize the runs of a task; scores are defined by `average`, by default the preset's."""
-    scores: dict[int, float] = {}
-    degenerate: dict[int, str] = {}
-    failed: dict[int, str] = {}
-    for result in sorted((r for r in results if r.task == task), key=lambda r: r.seed):
-        if result.seed in scores or result.seed in failed:
-            raise UserError(
-                f"two results of {TASKS[task].title} with seed {result.seed}",
-                got=f"a second one, with preset {result.preset}",
-                fix="use the results of one folder at a time",
-            )
-        reading = AVERAGES[average or average_of([result.preset])](TASKS[task])
-        reason = result.failed or _no_score(result, reading)
-        if reason:
-            failed[result.seed] = reason
-            continue
-        scores[result.seed] = float(np.mean([result.scores[s][m] for s, m in reading]))
-        if result.degenerate:
-            degenerate[result.seed] = result.degenerate
-    return Summary(task, scores, degenerate, failed, bounds(np.array(list(scores.values()))))
 
+    def reading(result: Result) -> Reading:
+        return AVERAGES[average or average_of([result.preset])](TASKS[task])
 
-def _no_score(result: Result, reading: Reading) -> str:
-    for split, metric in reading:
-        score = result.scores.get(split, {}).get(metric)
-        if score is None or not math.isfinite(score):
-            name = f"{metric} on {split.replace('_', ' ')}"
-            return f"no {name}" if score is None else f"{name} is undefined"
-    return ""
+    return summarise_runs(results, task, TASKS[task].title, reading)
 
 
 def averaged(
@@ -196,41 +105,18 @@ def paired_differences(
             continue
         pairs[task.name] = [(both[0].scores[seed], both[1].scores[seed]) for seed in seeds]
         notes = _comparison_notes(task, both, first, second)
-        differences.append(_difference(task.name, [pairs[task.name]], notes))
+        differences.append(paired_difference(task.name, [pairs[task.name]], notes))
     groups = [pairs[name] for name in pairs if TASKS[name].averaged]
     if groups:
         without = (f"without {', '.join(absent)}",) if absent else ()
-        differences.append(_difference("overall", groups, without))
+        differences.append(paired_difference("overall", groups, without))
     return differences
-
-
-def _difference(
-    name: str, groups: Sequence[Sequence[tuple[float, float]]], notes: tuple[str, ...]
-) -> Difference:
-    arrays = [np.array(pairs) for pairs in groups]
-    changes = [array[:, 1] - array[:, 0] for array in arrays]
-    means = np.mean([array.mean(axis=0) for array in arrays], axis=0)
-    return Difference(
-        name,
-        sum(len(array) for array in arrays),
-        float(means[0]),
-        float(means[1]),
-        float(means[1] - means[0]),
-        bounds(changes[0]) if len(changes) == 1 else interval(changes),
-        sign_flip(changes),
-        notes,
-    )
 
 
 def _comparison_notes(
     task: GlueTask, both: Sequence[Summary], first: Sequence[Result], second: Sequence[Result]
 ) -> tuple[str, ...]:
-    notes = []
-    unpaired = sorted(set(both[0].scores) ^ set(both[1].scores))
-    if unpaired:
-        notes.append(f"{_seeds(unpaired)}: only one model has a score, left out")
-    for summary, side in zip(both, ("first", "second"), strict=True):
-        notes += [f"{side}: {note}" for note in run_notes(summary)]
+    notes = pair_notes(*both)
     for field in ("preset", "train_rows"):
         values = [_values(results, task, field) for results in (first, second)]
         if values[0] != values[1]:
@@ -241,21 +127,3 @@ def _comparison_notes(
 def _values(results: Sequence[Result], task: GlueTask, field: str) -> str:
     values = {getattr(r, field) for r in results if r.task == task.name and not r.failed}
     return ", ".join(map(str, sorted(values)))
-
-
-def run_notes(summary: Summary) -> list[str]:
-    """Describe the degenerate and the failed runs of a task."""
-    degenerate, failed = _by_reason(summary.degenerate), _by_reason(summary.failed)
-    return [
-        *(f"{_seeds(seeds)} degenerate ({reason}), included" for reason, seeds in degenerate),
-        *(f"{_seeds(seeds)} failed ({reason}), no score" for reason, seeds in failed),
-    ]
-
-
-def _by_reason(reasons: Mapping[int, str]) -> list[tuple[str, list[int]]]:
-    distinct = dict.fromkeys(reasons.values())
-    return [(reason, [seed for seed in reasons if reasons[seed] == reason]) for reason in distinct]
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"

@@ -18,9 +18,10 @@ from electrify.errors import UserError
 from electrify.finetuning.glue.compare import other_differences
 from electrify.finetuning.glue.presets import AverageName, average_of
 from electrify.finetuning.glue.published import STABILITY
-from electrify.finetuning.glue.results import need_results, run_notes, summarise
+from electrify.finetuning.glue.results import need_results, summarise
 from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
 from electrify.finetuning.results import Result
+from electrify.finetuning.seeds import run_notes
 from electrify.finetuning.stats import deviation
 from electrify.finetuning.table import DASH, Cell, Notes, Table, terminal
 from electrify.storage.commit import read_json

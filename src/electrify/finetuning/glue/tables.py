@@ -1,4 +1,4 @@
-"""Tables of GLUE results: next to published ones, by seed, and of two models compared."""
+"""Tables of GLUE results: next to published ones, and by seed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,13 @@ from electrify.finetuning.glue.presets import (
 from electrify.finetuning.glue.published import Published, published
 from electrify.finetuning.glue.results import (
     Average,
-    Difference,
-    Summary,
     averaged,
-    run_notes,
     summarise,
 )
 from electrify.finetuning.glue.tasks import TASKS, averaged_tasks
 from electrify.finetuning.results import Result
-from electrify.finetuning.stats import FEWEST_FOR_INTERVAL, Aggregate, bounds, bounds_are
+from electrify.finetuning.seeds import Summary, run_notes
+from electrify.finetuning.stats import Aggregate, bounds, bounds_are
 from electrify.finetuning.table import DASH, Cell, Notes, Table, percent, table_files, terminal
 from electrify.storage.commit import committed
 
@@ -172,34 +170,6 @@ def _value(average: Average) -> str:
         return f"none, missing {', '.join(average.missing)}"
     cell = percent(average.value, average.interval)
     return f"{cell.text} {cell.bounds}".strip()
-
-
-def differences_table(found: Sequence[Difference], first: str, second: str) -> Table:
-    """Return a table that compares two models, paired by seed."""
-    notes, rows = Notes(), []
-    for row in found:
-        title = TASKS[row.task].title if row.task in TASKS else row.task
-        marks = notes.marks(f"{title}: {text}" for text in row.notes)
-        tested = _TESTED if math.isnan(row.interval[0]) else f"{_BRACKETS}; {_TESTED}"
-        rows.append(
-            [
-                Cell(title, marks=marks),
-                Cell(str(row.pairs)),
-                percent(row.first),
-                percent(row.second),
-                percent(row.difference, row.interval),
-                Cell(f"{row.p:.4f}", marks=notes.marks([tested])),
-            ]
-        )
-    columns = ("task", "pairs", first, second, "difference", "p")
-    return Table(f"{second} minus {first}", columns, rows, list(notes.numbers))
-
-
-_BRACKETS = (
-    f"in brackets: {bounds_are(FEWEST_FOR_INTERVAL)}, or the range of fewer than "
-    f"{FEWEST_FOR_INTERVAL} differences"
-)
-_TESTED = "p: sign-flip test, at least 2 / 2^pairs; it covers only the noise of fine-tuning"
 
 
 def glue_summary(

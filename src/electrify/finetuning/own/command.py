@@ -77,7 +77,9 @@ def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
     print(visible(_describe(settings.train, training)))
     written = ("*.json", "*.safetensors", "*.txt")
     with (
-        Build(settings.out, "fine-tuned model", _identity(settings), files=written) as build,
+        Build(
+            settings.out, "fine-tuned model", finetune_identity(settings), files=written
+        ) as build,
         LOADED,
     ):
         if not build.finished:
@@ -95,7 +97,7 @@ def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
     return result
 
 
-def _identity(settings: Finetune) -> dict[str, Any]:
+def finetune_identity(settings: Finetune) -> dict[str, Any]:
     """Return everything that determines the result; the locations of files do not."""
     options = to_dict(settings)
     for name in ("model", "train", "dev", "out", "device"):

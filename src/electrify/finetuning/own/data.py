@@ -6,7 +6,7 @@ Labels are strings. Classes are numbered in sorted order, numerically if all are
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,10 +114,41 @@ def _column_error(table: DataTable, what: str) -> UserError:
 
 def extract_texts(table: DataTable, columns: Columns) -> Texts:
     """Return the texts and labels of the given columns; no text may be empty."""
+    if {*_WORD_IN_CONTEXT} <= {*table.header}:
+        table = _with_marked_words(table)
     first = _texts(table, columns.text)
     second = _texts(table, columns.pair) if columns.pair else None
     labels = [cell_text(cell) for cell in table.column(columns.label)] if columns.label else None
     return Texts(table.path, first, second, labels, table.lines)
+
+
+_WORD_IN_CONTEXT = ("sentence1", "start1", "end1", "sentence2", "start2", "end2")
+"""Columns of WiC (SuperGLUE): does a word, which the offsets mark, mean the same in both?"""
+
+
+def _with_marked_words(table: DataTable) -> DataTable:
+    """Return a table whose sentences have asterisks around the word that the offsets mark."""
+    indices = [table.header.index(name) for name in _WORD_IN_CONTEXT]
+    rows = []
+    for line, cells in zip(table.lines, table.rows, strict=True):
+        row = list(cells)
+        for sentence, start, end in (indices[:3], indices[3:]):
+            row[sentence] = _marked(table.path, line, *(cells[i] for i in (sentence, start, end)))
+        rows.append(row)
+    return table._replace(rows=rows)
+
+
+def _marked(path: Path, line: int, text: Any, start: Any, end: Any) -> str:
+    try:
+        first, last = int(start), int(end)
+        valid = isinstance(text, str) and 0 <= first < last <= len(text)
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        got = f"characters {start!r} to {end!r} of {text!r:.60}"
+        fix = "count characters from 0; the end is the first one after the word"
+        raise line_error(path, line, "the offsets mark no word", got=got, fix=fix)
+    return f"{text[:first]}* {text[first:last]} *{text[last:]}"
 
 
 def _texts(table: DataTable, name: str) -> list[str]:

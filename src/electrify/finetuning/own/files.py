@@ -6,11 +6,13 @@ quoted; then cells are read as in CSV. Blank lines at the end are ignored.
 Plain text (.txt) is read as TSV if it contains tabs, otherwise as one text per line, without a
 header unless the first line is a column name that the command requests. The columns of a file
 without a header are numbered.
+Question types (TREC, any other suffix): lines such as `NUM:date When was she born ?`, in Latin-1.
 """
 
 import csv
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,7 +76,7 @@ def suffix_of(path: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a UTF-8 file, with or without a byte-order mark."""
+    """Return the content of a UTF-8 file, with or without a byte-order mark; TREC is Latin-1."""
     try:
         raw = b"".join(read_blocks(path))
     except Truncated as error:
@@ -83,6 +85,8 @@ def read_text(path: Path) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if has_questions(latin := raw.decode("latin-1")):
+            return latin
         raise line_error(
             path,
             raw.count(b"\n", 0, error.start) + 1,
@@ -103,7 +107,8 @@ def read_table(
 ) -> DataTable:
     """Parse the text of a file by the file's suffix; `requested` are columns the user named."""
     suffix = suffix_of(path)
-    if suffix not in (*TABLES, *JSON_LINES):
+    questions = suffix not in (*TABLES, *JSON_LINES) and has_questions(text)
+    if suffix not in (*TABLES, *JSON_LINES) and not questions:
         raise UserError(
             f"{path} has an unknown format",
             got=suffix or "a name without suffix",
@@ -112,7 +117,9 @@ def read_table(
             "--kind tags reads CoNLL-style files with any name",
         )
     numbered = False
-    if suffix in JSON_LINES:
+    if questions:
+        header, rows = _read_questions(text)
+    elif suffix in JSON_LINES:
         header, rows = _read_json_lines(path, text)
     else:
         cells = TABLES[suffix](path, text)
@@ -198,6 +205,27 @@ def _split_header(
                 fix="fix the row" + ("" if numbered else "; the header must be the first line"),
             )
     return header, rows if numbered else rest, numbered
+
+
+_QUESTION = re.compile(r"([A-Z]+):[a-z]+ +(\S.*)")
+
+
+def has_questions(text: str) -> bool:
+    """Return whether every line is a question after its coarse and fine type, as in TREC.
+
+    >>> has_questions("NUM:date When was she born ?"), has_questions("Note: this is a text")
+    (True, False)
+    """
+    return all(_QUESTION.fullmatch(line) for line in split_lines(text.strip("\r\n")))
+
+
+def _read_questions(text: str) -> tuple[list[str], list[FileRow]]:
+    """Return the questions, their coarse types as labels, and their complete types as `fine`."""
+    rows: list[FileRow] = []
+    for number, line in enumerate(split_lines(text), start=1):
+        if found := _QUESTION.fullmatch(line):
+            rows.append((number, [found[2], found[1], line.split(maxsplit=1)[0]]))
+    return ["question", "label", "fine"], rows
 
 
 def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[FileRow]]:

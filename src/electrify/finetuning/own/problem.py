@@ -6,8 +6,8 @@ same outputs when it is loaded again.
 """
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,14 @@ import numpy as np
 
 from electrify.errors import GuardError, UserError
 from electrify.finetuning.encoder import Encoder, load_network, new_network, open_encoder
-from electrify.finetuning.experiment import TO_PUBLISH, TRAIN, Outputs, Problem, TrainedModel
+from electrify.finetuning.experiment import (
+    TO_PUBLISH,
+    TRAIN,
+    Outputs,
+    PreparedSplit,
+    Problem,
+    TrainedModel,
+)
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Finetune
 from electrify.finetuning.own.by_label import by_label
@@ -44,12 +51,14 @@ RELOAD_TOLERANCE = 1e-5
 class OwnProblem(Problem):
     """A training file, a development file, and what to predict."""
 
-    name = "own"
     settings: Finetune
     target: Target
     train: Data
     dev: Data
     length: int
+    name: str = "own"
+    preset: str = ""
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
     def read(self, split: str) -> Data:
         """Return the data of a split, which was read to find the target."""
@@ -78,6 +87,10 @@ class OwnProblem(Problem):
         """Return the scores of this kind of labels."""
         return measure(self.target, examples, answers)
 
+    def counts(self, splits: Mapping[str, PreparedSplit]) -> dict[str, int]:
+        """Return the number of training rows."""
+        return {"train_rows": len(self.train.lines)}
+
     def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Save the network and tokenizer, and check that they give the same outputs when loaded.
 
@@ -94,7 +107,7 @@ class OwnProblem(Problem):
         tokenizer.save_pretrained(files)
         reloaded = open_encoder(str(files))
         network = load_network(AUTO_CLASSES[self.target.kind], str(files))
-        probes = prepare_rows(self.target, _first(self.dev, PROBES), reloaded, self.length)
+        probes = prepare_rows(self.target, first_rows(self.dev, PROBES), reloaded, self.length)
         rows = trained.splits["dev"].rows
         before = outputs(model, rows.lengths[:PROBES], rows.collate)
         after = outputs(MODEL_CLASSES[self.target.kind](network), probes.lengths, probes.collate)
@@ -114,6 +127,9 @@ class OwnProblem(Problem):
                 )
 
 
-def _first(data: Data, count: int) -> Any:
+def first_rows(data: Data, count: int) -> Any:
+    """Return the first texts or sentences of a file; all of them if `count` is 0."""
+    if not count:
+        return data
     fields = (field[:count] if isinstance(field, list) else field for field in data)
     return type(data)._make(fields)

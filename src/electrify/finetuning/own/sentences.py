@@ -2,6 +2,7 @@
 
 CoNLL-style files have one word per line, columns separated by a tab or spaces, and a blank line
 between sentences; JSON lines have lists "tokens" and "tags". Plain text has one sentence per line.
+IOB1 tags become IOB2.
 """
 
 import re
@@ -25,9 +26,14 @@ from electrify.finetuning.own.files import (
     split_lines,
     suffix_of,
 )
+from electrify.finetuning.own.iob import from_iob1
 
 CONLLU = ".conllu"
 """Universal Dependencies: ten columns, comments, and lines for contractions and empty nodes."""
+CONLLU_COLUMNS = (
+    "id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc",
+)  # fmt: skip
+CONLL2003_COLUMNS = ("word", "pos", "chunk", "ner")
 CONLL = (".conll", ".conll2003", CONLLU, ".bio", ".iob", ".iob2", ".bioes", ".ner", ".pos")
 WORD_COLUMNS = ("tokens", "words")
 TAG_COLUMNS = ("tags", "ner_tags", "labels", "pos_tags", "tag", "label")
@@ -66,7 +72,18 @@ def is_tagged(path: Path, text: str) -> bool:
         table = read_table(path, text)
         name = _find_key(table, WORD_COLUMNS)
         return bool(name) and isinstance(table.column(name)[0], list)
-    return suffix in CONLL
+    return suffix in CONLL or (suffix not in TABLES and _has_tag_columns(text))
+
+
+def _has_tag_columns(text: str) -> bool:
+    r"""Return whether lines have the same number of columns, with blank lines between sentences.
+
+    >>> _has_tag_columns("EU NNP\nacts VBZ\n\nStop VB\n"), _has_tag_columns("a film\n\nit\n")
+    (True, False)
+    """
+    lines = [line.split() for line in split_lines(text.strip())]
+    widths = {len(cells) for cells in lines if cells and cells[0] != DOCUMENT_START}
+    return len(widths) == 1 and min(widths) > 1 and [] in lines
 
 
 def _has_texts(text: str) -> bool:
@@ -83,8 +100,10 @@ def _has_texts(text: str) -> bool:
 def read_sentences(path: Path, text: str, requested: Columns) -> Sentences:
     """Return the sentences of a file: JSON lines by its suffix, otherwise CoNLL-style."""
     if suffix_of(path) in JSON_LINES:
-        return _parse_json(read_table(path, text), requested)
-    return _parse_conll(path, text, requested)
+        found = _parse_json(read_table(path, text), requested)
+    else:
+        found = _parse_conll(path, text, requested)
+    return found._replace(tags=found.tags and from_iob1(found.tags))
 
 
 def read_for_tagging(path: Path, text: str, requested: Columns, tags: Sequence[str]) -> Sentences:
@@ -149,8 +168,10 @@ def _parse_conll(path: Path, text: str, requested: Columns) -> Sentences:
         raise UserError(f"{path} has no sentences", got="only comments", fix=fix)
     separator = "\t" if "\t" in filled[0] else " +"
     width = len(re.split(separator, filled[0].strip(" \r")))
-    word_column = _column_index(path, requested.text, "--text", width, 1 if conllu else 0)
-    tag_column = _column_index(path, requested.label, "--label", width, 3 if conllu else width - 1)
+    known = CONLLU_COLUMNS if conllu else CONLL2003_COLUMNS
+    names = known if len(known) == width else ("",) * width
+    word_column = _column_index(path, requested.text, "--text", names, 1 if conllu else 0)
+    tag_column = _column_index(path, requested.label, "--label", names, 3 if conllu else width - 1)
     sentences: list[list[tuple[str, str, int]]] = [[]]
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith(DOCUMENT_START):
@@ -233,12 +254,20 @@ def append_tags(
     )
 
 
-def _column_index(path: Path, requested: str, flag: str, width: int, default: int) -> int:
+def _column_index(path: Path, requested: str, flag: str, names: Sequence[str], default: int) -> int:
+    """Return the index of a column that is given by number or, if the columns have names, by name.
+
+    >>> _column_index(Path("a.conllu"), "XPOS", "--label", CONLLU_COLUMNS, 3)
+    4
+    """
     if not requested:
         return default
-    if not requested.isdecimal() or not 1 <= int(requested) <= width:
-        what = "columns of CoNLL-style files are given by number"
-        got, fix = f"{flag} {requested}", f"use a number from 1 to {width}"
+    if requested.lower() in names:
+        return names.index(requested.lower())
+    if not requested.isdecimal() or not 1 <= int(requested) <= len(names):
+        listed = f", or a name: {', '.join(names)}" if names[0] else ""
+        what = f"no column {requested!r}; columns of CoNLL-style files are given by number"
+        got, fix = f"{flag} {requested}", f"use a number from 1 to {len(names)}{listed}"
         raise line_error(path, 1, what, got, fix)
     return int(requested) - 1
 

@@ -45,7 +45,7 @@ def squad(settings: Squad) -> dict[str, Any]:
         if not (settings.out / "manifest.json").exists():
             _load(problem)  # invalid input is refused before the folder is created
         with Build(
-            settings.out, "squad", _identity(problem), HEADS_INITIALIZED, ["*.json", "model/*"]
+            settings.out, "squad", squad_identity(problem), HEADS_INITIALIZED, ["*.json", "model/*"]
         ) as build:
             if not build.finished:
                 build.save_settings(to_toml(settings, without=("out",)))
@@ -60,7 +60,8 @@ def squad(settings: Squad) -> dict[str, Any]:
     return result
 
 
-def _identity(problem: SquadProblem) -> dict[str, Any]:
+def squad_identity(problem: SquadProblem) -> dict[str, Any]:
+    """Return everything that determines the result of a problem."""
     files, settings = problem.files, problem.settings
     hashes = {path.name: sha256_of(path) for path in (files.train, files.dev)}
     model = fingerprint(settings.model)

@@ -1,7 +1,7 @@
 """SQuAD as a fine-tuning problem: training windows, answers, n-best lists, scores."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ from electrify.training.state import model_tensors
 class SquadProblem(Problem):
     """A version of SQuAD and the settings to fine-tune on it."""
 
-    name = "squad"
     settings: Squad
     files: SquadFiles
     answered_together: int
     """Windows per batch in prediction."""
+    name: str = "squad"
+    preset: str = ""
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def result_settings(self) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""A suite: tasks, seeds and models in one table."""
