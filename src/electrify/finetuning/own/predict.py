@@ -26,11 +26,17 @@ from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own.command import describe_truncation
-from electrify.finetuning.own.data import Columns, extract_texts, find_columns
+from electrify.finetuning.own.data import (
+    Columns,
+    describe_header,
+    extract_texts,
+    find_columns,
+)
 from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
     DataTable,
+    add_columns,
     first_names,
     format_table,
     read_table,
@@ -69,7 +75,7 @@ MOST_CLASSES = 5
 
 def predict(settings: Predict) -> str:
     """Write and return the rows with predictions, and print the scores."""
-    sentence = _is_sentence(str(settings.file))
+    sentence = is_sentence(str(settings.file))
     suffix = _suffix(settings, sentence)
     if (settings.model / ".parts").is_dir():
         got = "an interrupted fine-tuning run"
@@ -105,12 +111,12 @@ SENTENCE = "the sentence"
 """What messages call a sentence instead of the path of a file."""
 
 
-def _is_sentence(argument: str) -> bool:
+def is_sentence(argument: str) -> bool:
     """Return whether an argument is a text rather than the path of a file.
 
     A missing file with a known suffix, or with a folder in its path, is a mistake and no text.
 
-    >>> _is_sentence("Who wrote Emma?"), _is_sentence("fine"), _is_sentence("new.tsv")
+    >>> is_sentence("Who wrote Emma?"), is_sentence("fine"), is_sentence("new.tsv")
     (True, True, False)
     """
     path = Path(argument)
@@ -236,20 +242,8 @@ def _read(settings: Predict, path: Path, target: Target, text: str) -> tuple[Dat
             got=f"columns: {first_names(table.header)}",
             fix="use a table with two text columns: --text A --pair B; by number without a header",
         )
-    note = _describe_header(table, columns, (*requested, *(known or ())))
+    note = describe_header(table, columns, (*requested, *(known or ())))
     return extract_texts(table, columns), table, note
-
-
-def _describe_header(table: DataTable, columns: Columns, expected: Sequence[str]) -> str:
-    """Return a note on whether the first line is a header, unless its names make it obvious."""
-    if table.numbered and suffix_of(table.path) == ".txt" and len(table.header) == 1:
-        return f"{table.path}: plain text, one text per line"
-    if table.numbered:
-        return f"{table.path}: no header line; columns are numbered"
-    obvious = columns.text in expected or has_common_name(table.header)
-    if obvious or suffix_of(table.path) in JSON_LINES:
-        return ""
-    return f"{table.path}: the first line is a header; columns: {columns}"
 
 
 def _training_columns(settings: Predict, requested: Columns) -> Columns | None:
@@ -306,16 +300,7 @@ def _format_predictions(
         elif target.kind == "classes":
             cells |= {f"probability_{label}": p for label, p in answer.probabilities.items()}
         added.append(cells)
-    return _add_columns(table, added, suffix)
-
-
-def _add_columns(table: DataTable, added: Sequence[dict[str, Any]], suffix: str) -> str:
-    """Return a table with more cells in every row, replacing columns of the same name."""
-    kept = [index for index, name in enumerate(table.header) if name not in added[0]]
-    header = [*(table.header[index] for index in kept), *added[0]]
-    pairs = zip(table.rows, added, strict=True)
-    rows = [[*(row[index] for index in kept), *cells.values()] for row, cells in pairs]
-    return format_table(header, rows, suffix)
+    return add_columns(table, added, suffix)
 
 
 def _format_tags(
@@ -331,7 +316,7 @@ def _format_tags(
         ]
         return format_table(["sentence", "token", "prediction"], rows, suffix)
     if suffix in JSON_LINES and table.rows:
-        return _add_columns(table, [{"prediction": tags} for tags in tags_by_sentence], suffix)
+        return add_columns(table, [{"prediction": tags} for tags in tags_by_sentence], suffix)
     if suffix in JSON_LINES:
         return format_table(["tokens", "prediction"], pairs, suffix)
     if sentences.word_lines:

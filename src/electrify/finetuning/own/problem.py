@@ -6,7 +6,7 @@ same outputs when it is loaded again.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,14 @@ import numpy as np
 
 from electrify.errors import GuardError, UserError
 from electrify.finetuning.encoder import Encoder, load_network, new_network, open_encoder
-from electrify.finetuning.experiment import TO_PUBLISH, TRAIN, Outputs, Problem, TrainedModel
+from electrify.finetuning.experiment import (
+    TO_PUBLISH,
+    TRAIN,
+    Outputs,
+    PreparedSplit,
+    Problem,
+    TrainedModel,
+)
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Finetune
 from electrify.finetuning.own.by_label import by_label
@@ -28,6 +35,7 @@ from electrify.finetuning.own.target import (
     Target,
     answers,
     config_fields,
+    constant_baseline,
     measure,
     prepare_rows,
     undo_standardization,
@@ -77,6 +85,10 @@ class OwnProblem(Problem):
     def measure(self, examples: Data, answers: Sequence[OwnAnswer]) -> dict[str, float]:
         """Return the scores of this kind of labels."""
         return measure(self.target, examples, answers)
+
+    def facts(self, encoder: Encoder, splits: Mapping[str, PreparedSplit]) -> dict[str, Any]:
+        """Return what result.json has besides the scores: those of a constant answer."""
+        return {"baseline": constant_baseline(self.target, self.train, self.dev)}
 
     def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Save the network and tokenizer, and check that they give the same outputs when loaded.
