@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from electrify.api import (
         blimp,
+        classify,
         corpus,
         doctor,
+        embed,
         export,
         finetune,
         glue,
@@ -37,8 +39,10 @@ __all__ = [
     "ReplacedTokenDetection",
     "WithDictOutput",
     "blimp",
+    "classify",
     "corpus",
     "doctor",
+    "embed",
     "export",
     "finetune",
     "glue",

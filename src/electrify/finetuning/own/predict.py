@@ -11,7 +11,8 @@ with the tag after the columns of each word. A tagger reads plain text as one se
 import gzip
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def predict(settings: Predict) -> str:
     read = _one_sentence if sentence else _read
     data, table, note = read(settings, path, target, text)
     if settings.out:
-        _check_out(settings.out, data, table, text, suffix)
+        check_out(settings.out, partial(_matches, data, table, text, suffix))
     length = min(settings.length or encoder.longest_text, encoder.longest)
     rows = prepare_rows(target, data, encoder, length, labelled=False)
     network = load_network(AUTO_CLASSES[target.kind], str(settings.model))
@@ -103,7 +104,7 @@ def predict(settings: Predict) -> str:
     notes = [note, _score_note(target, data, predictions)]
     if rows.truncated:
         notes.insert(1, describe_truncation(path, target, rows, length))
-    _write(settings.out, content, [note for note in notes if note])
+    write_predictions(settings.out, content, [note for note in notes if note])
     return content
 
 
@@ -189,26 +190,36 @@ def _format_sentence(data: Data, answer: OwnAnswer) -> str:
     return "".join(lines) + f"and {others} less likely classes\n" * (others > 1)
 
 
-def _check_out(out: Path, data: Data, table: DataTable, text: str, suffix: str) -> None:
-    """Raise an error if the predictions would overwrite anything but earlier predictions."""
+def check_out(out: Path, is_ours: Callable[[str], bool] = lambda before: False) -> None:
+    """Raise an error if predictions would overwrite anything but earlier predictions.
+
+    Those have a column `prediction`, or `is_ours` recognizes their content.
+    """
     if not out.is_file() or not (size := out.stat().st_size):
         return
     try:
         before = read_text(out)
     except UserError:
         before = ""
-    if _PREDICTION.search(before.partition("\n")[0]):
+    if _PREDICTION.search(before.partition("\n")[0]) or is_ours(before):
         return
-    if isinstance(data, Sentences):  # a format without header: only the last column may differ
-        blank = [OwnAnswer([OUTSIDE] * len(words), {}) for words in data.words]
-        now = _format_tags(data, table, text, blank, suffix)
-        if _without_last_column(before) == _without_last_column(now):
-            return
     raise UserError(
         f"{out} does not contain predictions",
         got=f"a file of {size:,} bytes",
         fix="use another --out, or remove the file; nothing was changed",
     )
+
+
+def _matches(data: Data, table: DataTable, text: str, suffix: str, before: str) -> bool:
+    """Return whether a file differs only in its last column from tags of the same sentences.
+
+    Formats of tagged sentences have no header.
+    """
+    if not isinstance(data, Sentences):
+        return False
+    blank = [OwnAnswer([OUTSIDE] * len(words), {}) for words in data.words]
+    now = _format_tags(data, table, text, blank, suffix)
+    return _without_last_column(before) == _without_last_column(now)
 
 
 _PREDICTION = re.compile(r'(?:^|[,\t{]) ?"?prediction"?(?:[:,\t]|\s*$)')
@@ -343,7 +354,8 @@ def _score_note(target: Target, data: Data, predictions: Sequence[OwnAnswer]) ->
         return f"no scores: {error.what}: {error.got}"
 
 
-def _write(out: Path | None, content: str, notes: list[str]) -> None:
+def write_predictions(out: Path | None, content: str, notes: list[str]) -> None:
+    """Commit predictions to a file, or print them; notes go to standard error then."""
     if out is None:
         sys.stdout.write(content)
         print(visible("\n".join(notes)), file=sys.stderr, end="\n" if notes else "")

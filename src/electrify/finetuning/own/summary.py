@@ -92,7 +92,7 @@ def finetuned_card(settings: Finetune, result: dict[str, Any], identity: dict[st
     parts = [
         "\n".join(["---", *front, *base_model, "tags: [electrify]", "---"]),
         f"# {base}, fine-tuned",
-        f"Predicts {_predicted(result)}. Made by electrify {__version__}.",
+        f"{_predicted(result)}. Made by electrify {__version__}.",
         *usage,
         f"## Scores on the development file\n\n{_scores(result)}",
         *([f"{by_label.title}:\n\n{markdown(by_label)}"] if by_label else []),
@@ -134,14 +134,14 @@ def _predicted(result: dict[str, Any]) -> str:
     kind, labels = result["kind"], result["labels"]
     of = "a pair of texts" if result["columns"]["pair"] else "a text"
     if kind == "score":
-        return f"a score for {of}"
+        return f"Predicts a score for {of}"
     if kind == "sentences":
-        return f"sentence vectors ({result['pooling']} pooling), learned from {labels[0]}"
+        return f"Makes sentence vectors ({result['pooling']} pooling), learned from {labels[0]}"
     listed = ", ".join(f"`{label}`" for label in labels[:MOST_LABELS_LISTED])
     listed += f" and {len(labels) - MOST_LABELS_LISTED} more" * (len(labels) > MOST_LABELS_LISTED)
     if kind == "tags":
-        return f"a tag for each word: {listed}"
-    return f"the class of {of}, one of {len(labels)}: {listed}"
+        return f"Predicts a tag for each word: {listed}"
+    return f"Predicts the class of {of}, one of {len(labels)}: {listed}"
 
 
 def _scores(result: dict[str, Any]) -> str:

@@ -2,10 +2,11 @@
 
 The losses are those of sentence-transformers: CoSENT for pairs with scores, which learns the order
 of the scores, and MultipleNegativesRanking for pairs that belong together, which contrasts each
-with the other pairs of its batch. The training loop is ours. Its Trainer, which we tried, needs the
-`datasets` package, resumes from pickled optimizer states, which electrify never loads, and only
-from the last checkpoint it saved completely, without telling a damaged one; nothing in its output
-folder says whether it is finished.
+with the other pairs of its batch.
+
+The training loop is ours. The package's Trainer was tried: it resumes to the same weights after a
+kill, but needs the `datasets` package, keeps its checkpoints as pickles, which electrify never
+loads, and has neither the settings of `Fit` nor a folder that is complete or absent.
 """
 
 # N pairs, B batch, H width
