@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from electrify.api import (
         blimp,
+        classify,
         corpus,
         doctor,
+        embed,
         export,
         finetune,
         glue,
@@ -38,8 +40,10 @@ __all__ = [
     "ReplacedTokenDetection",
     "WithDictOutput",
     "blimp",
+    "classify",
     "corpus",
     "doctor",
+    "embed",
     "export",
     "finetune",
     "glue",

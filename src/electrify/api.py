@@ -11,11 +11,24 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
+import numpy as np
+from numpy.typing import NDArray
+
 from electrify.config import checked, named
 from electrify.diagnosis.command import Doctor
 from electrify.errors import UserError
 from electrify.finetuning.blimp.results import BlimpResult
-from electrify.finetuning.options import Blimp, Finetune, Glue, Predict, Squad, Suite
+from electrify.finetuning.options import (
+    Blimp,
+    Classify,
+    Embed,
+    Finetune,
+    Glue,
+    Predict,
+    Squad,
+    Suite,
+)
+from electrify.finetuning.zeroshot.results import ZeroShotResult
 from electrify.pipeline.command import TrainFromText, TrainResult
 from electrify.planning import plan as plans
 from electrify.publishing.options import ExportModel
@@ -65,6 +78,8 @@ squad = command(Squad, "electrify.finetuning.squad.command:squad", dict[str, Any
 finetune = command(Finetune, "electrify.finetuning.own.command:finetune", dict[str, Any])
 predict = command(Predict, "electrify.finetuning.own.predict:predict", str)
 suite = command(Suite, "electrify.finetuning.suite.command:suite", dict[str, Any])
+embed = command(Embed, "electrify.finetuning.vectors.embed:embed", NDArray[np.float32])
+classify = command(Classify, "electrify.finetuning.zeroshot.command:classify", ZeroShotResult)
 report = command(Report, "electrify.reports.report:report", Path)
 doctor = command(Doctor, "electrify.diagnosis.command:doctor", dict[str, Any])
 train = command(TrainFromText, "electrify.pipeline.command:train_from_text", TrainResult)

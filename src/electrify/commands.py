@@ -132,7 +132,7 @@ COMMANDS = {
         settings="electrify.finetuning.options:Squad",
     ),
     "finetune": Command(
-        "fine-tune on your own data: classification, regression or tagging",
+        "fine-tune on your own data: classification, regression, tagging or sentence vectors",
         "electrify.finetuning.own.command:finetune",
         "electrify finetune model/encoder --train train.tsv --dev dev.tsv --out tuned",
         json=True,
@@ -150,6 +150,19 @@ COMMANDS = {
         "electrify.finetuning.own.predict:predict",
         'electrify predict tuned "Who wrote Emma?"',
         settings="electrify.finetuning.options:Predict",
+    ),
+    "embed": Command(
+        "write a sentence vector for every text of a file, with any encoder",
+        "electrify.finetuning.vectors.embed:embed",
+        "electrify embed model/encoder texts.txt --out vectors.npy",
+        settings="electrify.finetuning.options:Embed",
+    ),
+    "classify": Command(
+        "classify texts without training: the label that looks most original in a template",
+        "electrify.finetuning.zeroshot.command:classify",
+        'electrify classify model "A fine film." --template "It was {label}." --labels good,bad',
+        json=True,
+        settings="electrify.finetuning.options:Classify",
     ),
     "show": Command(
         "print examples of documents, shards or a run, or verify their checksums",

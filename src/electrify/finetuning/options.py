@@ -17,6 +17,7 @@ LabelKind = Literal["classes", "score"]
 ScoreKind = Literal["original", "pseudo-likelihood"]
 Reduction = Literal["sum", "mean"]
 """How the losses of a batch are reduced."""
+PoolingChoice = Literal["auto", "mean", "cls", "max"]
 ModelArgument = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 
 
@@ -209,7 +210,11 @@ class Squad(AcceptsTextPaths):
 
 @dataclass(frozen=True)
 class Finetune(AcceptsTextPaths):
-    """Fine-tune an encoder on your CSV, TSV, JSON lines or CoNLL-style files."""
+    """Fine-tune an encoder on your CSV, TSV, JSON lines or CoNLL-style files.
+
+    --kind sentences trains sentence vectors: from pairs of texts with scores, or, if the file has
+    no scores, from pairs that belong together.
+    """
 
     model: ModelArgument
     """Encoder that transformers can load: a folder or a name on the Hub."""
@@ -219,8 +224,8 @@ class Finetune(AcceptsTextPaths):
     """Development file to evaluate on, in the same format."""
     out: Path
     """Output folder; rerun to resume, or to show the result again."""
-    kind: Literal["auto", "classes", "score", "tags"] = "auto"
-    """What to predict; auto infers it from the data and reports it."""
+    kind: Literal["auto", "classes", "score", "tags", "sentences"] = "auto"
+    """What to predict, or sentences for vectors; auto infers what to predict from the data."""
     text: str = ""
     """Text column, if its name is unusual; a column number in CoNLL-style files."""
     pair: str = ""
@@ -235,6 +240,8 @@ class Finetune(AcceptsTextPaths):
     """Number of seeds, starting at --seed; the best on the development file is kept."""
     init_head: InitHead = "new"
     """new: random head from the seed; pretrained: load the model's matching head weights."""
+    pooling: PoolingChoice = "auto"
+    """Pooling of --kind sentences; auto: that of a sentence-transformers folder, otherwise mean."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; auto uses CUDA if available, otherwise the CPU."""
     fit: tyro.conf.OmitArgPrefixes[Fit] = field(default_factory=Fit)
@@ -299,3 +306,65 @@ class Predict(AcceptsTextPaths):
     """Precision of matmuls; auto: that of fine-tuning, or float32 where that is slow."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to predict on; auto uses CUDA if available, otherwise the CPU."""
+
+
+@dataclass(frozen=True)
+class Embed(AcceptsTextPaths):
+    """Write one vector for every text of a file, from any encoder."""
+
+    model: ModelArgument
+    """Encoder, export or sentence-transformers folder, or a name on the Hub."""
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """Texts: .txt (one per line), .csv, .tsv or .jsonl; may be compressed (.gz, .xz, …)."""
+    out: Path
+    """Output file: .npy (array), .parquet or .jsonl (the input's columns and `vector`)."""
+    text: str = ""
+    """Text column, if its name is unusual; its number in a file without a header."""
+    pooling: PoolingChoice = "auto"
+    """How token vectors become one: mean, cls (the first token) or max; auto: that of a
+    sentence-transformers folder, otherwise mean."""
+    normalize: bool = False
+    """Scale the vectors to length 1, so that dot products are cosine similarities."""
+    length: int = 0
+    """Maximum tokens per text; 0 uses the model's own, or 512 if it names none."""
+    batch_size: int = 64
+    """Texts per batch."""
+    precision: Asked = "float32"
+    """Precision of matmuls; auto: bf16 on a GPU that has it, float32 on a CPU."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to run on; auto uses CUDA if available, otherwise the CPU."""
+
+
+@dataclass(frozen=True)
+class Classify(AcceptsTextPaths):
+    """Classify texts without training, by the label that looks most original in a template.
+
+    The score of a label is the mean log-probability of its tokens: that they are original, for
+    discriminators; of the tokens themselves, each masked in turn, for masked language models.
+    """
+
+    model: ModelArgument
+    """Discriminator or masked language model: a folder or a name on the Hub."""
+    file: Annotated[str | Path, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT|FILE")]
+    """A sentence, or a file: .txt (one text per line), .csv, .tsv or .jsonl; may be compressed."""
+    template: str
+    """What follows the text, such as "It was {label}."; with {text}, the complete input."""
+    labels: str
+    """Comma-separated words to try in the template: great,terrible."""
+    gold: str = ""
+    """What the label column contains in place of each label, in the same order: 1,0."""
+    out: Path | None = None
+    """Output file (.csv, .tsv, .jsonl, .gz) with predictions and scores; by default none."""
+    text: str = ""
+    """Text column, if its name is unusual; its number in a file without a header."""
+    label: str = ""
+    """Column of the labels to evaluate against."""
+    score: Literal["auto"] | ScoreKind = "auto"
+    """original: P(original), for discriminators; pseudo-likelihood: P(token), for masked LMs;
+    auto: what the model is."""
+    length: int = 0
+    """Maximum tokens per text with its template; 0 uses the model's own."""
+    limit: int = 0
+    """Classify only the first N rows of a file; 0 classifies all."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to run on; auto uses CUDA if available, otherwise the CPU."""

@@ -18,6 +18,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging
+from transformers.utils.hub import cached_file
 
 from electrify.config import shown
 from electrify.errors import UserError
@@ -51,6 +52,16 @@ def open_config(source: str) -> Any:
             fix="remove attn_implementation from its config.json",
         )
     return config
+
+
+def find_file(source: str, name: str) -> Path | None:
+    """Return the path of a file of a folder or Hub model; None if it has no such file."""
+    if Path(source).is_dir():
+        path = Path(source) / name
+        return path if path.is_file() else None
+    with _library_errors(f"{name} of {source} cannot be loaded", source):
+        found = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    return Path(found) if found else None
 
 
 def open_tokenizer(source: str) -> Any:

@@ -96,39 +96,46 @@ class Form(NamedTuple):
     """What the sentences of a batch have in common; it implies their length."""
 
     types: tuple[int, ...]
-    special: tuple[int, ...]
-    """1 for tokens that the tokenizer added."""
+    unscored: tuple[int, ...]
+    """1 for tokens that do not count, such as those that the tokenizer added."""
 
 
 @torch.inference_mode()
 def sentence_scores(
-    scorer: Scorer, encodings: Sequence[Encoding], on_scored: Callable[[int], None]
+    scorer: Scorer,
+    encodings: Sequence[Encoding],
+    on_scored: Callable[[int], None],
+    unscored: Sequence[tuple[int, ...]] | None = None,
 ) -> NDArray[np.float64]:
     """Return the score of every sentence; those with the same tokens are scored once.
 
-    `on_scored` is called with the number of distinct sentences scored so far.
+    `on_scored` is called with the number of distinct sentences scored so far. `unscored` has 1 for
+    each token that does not count; by default those that the tokenizer added.
     """
     groups: dict[Form, dict[tuple[int, ...], None]] = defaultdict(dict)
-    for encoding in encodings:
-        form = Form(tuple(encoding.type_ids), tuple(encoding.special_tokens_mask))
+    masks = unscored or [tuple(encoding.special_tokens_mask) for encoding in encodings]
+    forms = [Form(tuple(e.type_ids), mask) for e, mask in zip(encodings, masks, strict=True)]
+    for encoding, form in zip(encodings, forms, strict=True):
         groups[form][tuple(encoding.ids)] = None
-    scores: dict[tuple[int, ...], float] = {}
+    scores: dict[tuple[Form, tuple[int, ...]], float] = {}
     for form, distinct in groups.items():
         sentences = list(distinct)
-        count, length = form.special.count(0), len(form.special)
+        count, length = form.unscored.count(0), len(form.unscored)
         size = max(1, TOKENS_PER_BATCH // (length * scorer.rows(count)))
         for start in range(0, len(sentences), size):
             batch = sentences[start : start + size]
-            scores |= zip(batch, _batch_scores(scorer, batch, form), strict=True)
+            keys = [(form, ids) for ids in batch]
+            scores |= zip(keys, _batch_scores(scorer, batch, form), strict=True)
             on_scored(len(scores))
-    return np.array([scores[tuple(encoding.ids)] for encoding in encodings])
+    pairs = zip(forms, encodings, strict=True)
+    return np.array([scores[form, tuple(encoding.ids)] for form, encoding in pairs])
 
 
 def _batch_scores(scorer: Scorer, sentences: Sequence[tuple[int, ...]], form: Form) -> list[float]:
     device = next(scorer.network.parameters()).device
     ids_BL = torch.tensor(sentences, device=device)
     types_BL = torch.tensor(form.types, device=device).expand_as(ids_BL)
-    positions_N = (torch.tensor(form.special, device=device) == 0).nonzero().squeeze(1)
+    positions_N = (torch.tensor(form.unscored, device=device) == 0).nonzero().squeeze(1)
     scores_B = scorer.log_probs(ids_BL, types_BL, positions_N).double().sum(1)
     if not scores_B.isfinite().all():
         raise UserError(

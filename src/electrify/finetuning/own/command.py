@@ -48,11 +48,11 @@ from electrify.finetuning.own.target import (
     OwnRows,
     Target,
     TrainingFile,
-    constant_baseline,
     read_matching,
     read_training,
 )
 from electrify.finetuning.results import Result, best_of
+from electrify.finetuning.vectors.problem import SentenceProblem, open_sentences
 from electrify.progress import progress
 from electrify.storage.build import Build, committed_file
 from electrify.storage.commit import read_json, sha256_of, write_json
@@ -67,13 +67,9 @@ def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
     check_minimum(settings, length=1, seeds=1)
     precision = settle_precision(settings.fit.precision, settings.device, settings.out)
     settings = replace(settings, fit=replace(settings.fit, precision=precision))
-    requested = Columns(settings.text, settings.pair, settings.label)
-    training = read_training(settings.train, settings.kind, requested)
-    dev = read_matching(settings.dev, training.target, training.columns)
-    if training.target.kind == "tags" and has_entities(training.target.labels):
-        import_seqeval()
-    length = min(settings.length, open_encoder(settings.model).longest)
-    problem = OwnProblem(settings, training.target, training.data, dev, length)
+    open_files = open_sentences if settings.kind == "sentences" else _open_own
+    training, problem = open_files(settings)
+    settings = problem.settings
     print(visible(_describe(settings.train, training)))
     written = ("*.json", "*.safetensors", "*.txt")
     with (
@@ -97,11 +93,30 @@ def finetune(settings: Finetune, brief: bool = False) -> dict[str, Any]:
     return result
 
 
+def _open_own(settings: Finetune) -> tuple[TrainingFile, OwnProblem]:
+    """Read the files, and find out what to predict."""
+    if settings.pooling != "auto":
+        raise UserError(
+            "--pooling is for sentence vectors",
+            got=f"--pooling {settings.pooling} --kind {settings.kind}",
+            fix="add --kind sentences, or leave --pooling out",
+        )
+    requested = Columns(settings.text, settings.pair, settings.label)
+    training = read_training(settings.train, settings.kind, requested)
+    dev = read_matching(settings.dev, training.target, training.columns)
+    if training.target.kind == "tags" and has_entities(training.target.labels):
+        import_seqeval()
+    length = min(settings.length, open_encoder(settings.model).longest)
+    return training, OwnProblem(settings, training.target, training.data, dev, length)
+
+
 def finetune_identity(settings: Finetune) -> dict[str, Any]:
     """Return everything that determines the result; the locations of files do not."""
     options = to_dict(settings)
     for name in ("model", "train", "dev", "out", "device"):
         del options[name]
+    if settings.kind != "sentences":  # older folders do not have it
+        del options["pooling"]
     if settings.init_head == "pretrained":  # the only behaviour before this option existed
         del options["init_head"]
     files = {"train": sha256_of(settings.train), "dev": sha256_of(settings.dev)}
@@ -116,11 +131,13 @@ def _describe(path: Path, training: TrainingFile) -> str:
     description = f"{len(target.labels)} {target.kind} ({labels})"
     if target.kind == "score":
         description = f"a score (mean {target.mean:.4g}, std {target.std:.4g})"
+    if target.kind == "sentences":
+        description = f"sentence vectors, from {labels}"
     rows = f"{path}: {len(training.data.lines):,} rows{columns}"
     return f"{rows}\ntarget: {description}; {training.reason}"
 
 
-def _run_seeds(build: Build, problem: OwnProblem, columns: Columns) -> None:
+def _run_seeds(build: Build, problem: OwnProblem | SentenceProblem, columns: Columns) -> None:
     settings, target = problem.settings, problem.target
     encoder, splits = load_splits(problem, settings.model)
     file_info = {}
@@ -162,7 +179,7 @@ def _run_seeds(build: Build, problem: OwnProblem, columns: Columns) -> None:
             _seed_record(result, _details(build, result.seed).get("losses", []))
             for result in results
         ],
-        "baseline": constant_baseline(target, problem.train, problem.dev),
+        **problem.facts(encoder, splits),
         "by_label": _details(build, best.seed).get("by_label", {}),
     }
     build.save_settings(to_toml(settings))
@@ -186,7 +203,7 @@ def _describe_rows(target: Target, data: Data, rows: OwnRows) -> dict[str, Any]:
     known = {"rows": len(rows.lengths), "cut": rows.truncated, "longest": max(rows.lengths)}
     if isinstance(data, Sentences):
         return {**known, "words": sum(map(len, data.words))}
-    if target.kind == "score":
+    if target.kind in ("score", "sentences"):
         return known
     return {**known, "labels": dict(Counter(require_labels(data)).most_common())}
 

@@ -12,8 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from electrify.errors import UserError
-from electrify.finetuning.own.files import DataTable, cell_text, first_names, line_error
-from electrify.finetuning.own.headers import LABEL_COLUMNS, TEXT_COLUMNS, all_numbers, to_number
+from electrify.finetuning.own.files import (
+    JSON_LINES,
+    DataTable,
+    cell_text,
+    first_names,
+    line_error,
+    suffix_of,
+)
+from electrify.finetuning.own.headers import (
+    LABEL_COLUMNS,
+    TEXT_COLUMNS,
+    all_numbers,
+    has_common_name,
+    to_number,
+)
 
 MAX_INTEGER_CLASSES = 20
 """More distinct integers than this are scores, not classes."""
@@ -66,7 +79,7 @@ def find_columns(table: DataTable, requested: Columns) -> Columns:
         pair = requested.pair and resolve(requested.pair)
     else:
         text, pair = _common_texts(table, by_case, label)
-    if not label and table.numbered and len(table.header) == 2:
+    if not label and not pair and table.numbered and len(table.header) == 2:
         (label,) = (name for name in table.header if name != text)
     elif not label:
         common = (by_case[name] for name in LABEL_COLUMNS if name in by_case)
@@ -110,6 +123,18 @@ def _column_error(table: DataTable, what: str) -> UserError:
         "by number if there is no header: --text 1 --label 2"
     )
     return line_error(table.path, 1, what, got=got, fix=fix)
+
+
+def describe_header(table: DataTable, columns: Columns, expected: Sequence[str]) -> str:
+    """Return a note on whether the first line is a header, unless its names make it obvious."""
+    if table.numbered and suffix_of(table.path) == ".txt" and len(table.header) == 1:
+        return f"{table.path}: plain text, one text per line"
+    if table.numbered:
+        return f"{table.path}: no header line; columns are numbered"
+    obvious = columns.text in expected or has_common_name(table.header)
+    if obvious or suffix_of(table.path) in JSON_LINES:
+        return ""
+    return f"{table.path}: the first line is a header; columns: {columns}"
 
 
 def extract_texts(table: DataTable, columns: Columns) -> Texts:

@@ -284,6 +284,15 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]], suffix: s
     return "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in objects)
 
 
+def add_columns(table: DataTable, added: Sequence[dict[str, Any]], suffix: str) -> str:
+    """Return a table with more cells in every row, replacing columns of the same name."""
+    kept = [index for index, name in enumerate(table.header) if name not in added[0]]
+    header = [*(table.header[index] for index in kept), *added[0]]
+    pairs = zip(table.rows, added, strict=True)
+    rows = [[*(row[index] for index in kept), *cells.values()] for row, cells in pairs]
+    return format_table(header, rows, suffix)
+
+
 def _single_line(cell: Any) -> str:
     text = cell if isinstance(cell, str) else cell_text(cell)
     return text.translate({ord(character): " " for character in "\t\r\n"})

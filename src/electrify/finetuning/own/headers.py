@@ -9,6 +9,7 @@ TEXT_COLUMNS: tuple[tuple[str, ...], ...] = (
     ("question", "sentence"), ("question", "answer"), ("question", "context"),
     ("question", "passage"), ("query", "passage"), ("query", "document"), ("text1", "text2"),
     ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("#1 string", "#2 string"),
+    ("anchor", "positive"), ("query", "positive"),
     ("text",), ("sentence",), ("review",), ("content",), ("comment",), ("document",),
     ("utterance",), ("tweet",), ("question",), ("query",), ("title",),
 )  # fmt: skip

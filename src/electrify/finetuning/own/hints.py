@@ -99,10 +99,24 @@ def _no_better_than_constant(result: dict[str, Any]) -> str:
     return f"{is_no_better} ({value:.4g}): {_MORE}"
 
 
+def _no_better_than_untrained(result: dict[str, Any]) -> str:
+    untrained = result.get("untrained")
+    if not untrained:
+        return ""
+    (scores,) = (s["scores"] for s in result["seeds"] if s["seed"] == result["best_seed"])
+    metric, before = next(iter(untrained.items()))
+    if scores[metric] > before:
+        return ""
+    return (
+        f"{metric} {scores[metric]:.4g} is no better than without training ({before:.4g}): {_MORE}"
+    )
+
+
 _MORE = "train longer (--epochs), try another --lr, or add and check training data"
 _CHECKS: tuple[Callable[[dict[str, Any]], str], ...] = (
     _one_prediction,
     _no_better_than_constant,
+    _no_better_than_untrained,
     _never_predicted,
     _unbalanced,
     _longer_than_pretrained,

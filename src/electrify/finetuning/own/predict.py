@@ -11,7 +11,8 @@ with the tag after the columns of each word. A tagger reads plain text as one se
 import gzip
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,17 @@ from electrify.finetuning.encoder import load_network, open_encoder
 from electrify.finetuning.fit import outputs
 from electrify.finetuning.options import Predict
 from electrify.finetuning.own.command import describe_truncation
-from electrify.finetuning.own.data import Columns, extract_texts, find_columns
+from electrify.finetuning.own.data import (
+    Columns,
+    describe_header,
+    extract_texts,
+    find_columns,
+)
 from electrify.finetuning.own.files import (
     JSON_LINES,
     TABLES,
     DataTable,
+    add_columns,
     first_names,
     format_table,
     read_table,
@@ -69,7 +76,7 @@ MOST_CLASSES = 5
 
 def predict(settings: Predict) -> str:
     """Write and return the rows with predictions, and print the scores."""
-    sentence = _is_sentence(str(settings.file))
+    sentence = is_sentence(str(settings.file))
     suffix = _suffix(settings, sentence)
     if (settings.model / ".parts").is_dir():
         got = "an interrupted fine-tuning run"
@@ -82,7 +89,7 @@ def predict(settings: Predict) -> str:
     read = _one_sentence if sentence else _read
     data, table, note = read(settings, path, target, text)
     if settings.out:
-        _check_out(settings.out, data, table, text, suffix)
+        check_out(settings.out, partial(_matches, data, table, text, suffix))
     length = min(settings.length or encoder.longest_text, encoder.longest)
     rows = prepare_rows(target, data, encoder, length, labelled=False)
     network = load_network(AUTO_CLASSES[target.kind], str(settings.model))
@@ -97,7 +104,7 @@ def predict(settings: Predict) -> str:
     notes = [note, _score_note(target, data, predictions)]
     if rows.truncated:
         notes.insert(1, describe_truncation(path, target, rows, length))
-    _write(settings.out, content, [note for note in notes if note])
+    write_predictions(settings.out, content, [note for note in notes if note])
     return content
 
 
@@ -105,12 +112,12 @@ SENTENCE = "the sentence"
 """What messages call a sentence instead of the path of a file."""
 
 
-def _is_sentence(argument: str) -> bool:
+def is_sentence(argument: str) -> bool:
     """Return whether an argument is a text rather than the path of a file.
 
     A missing file with a known suffix, or with a folder in its path, is a mistake and no text.
 
-    >>> _is_sentence("Who wrote Emma?"), _is_sentence("fine"), _is_sentence("new.tsv")
+    >>> is_sentence("Who wrote Emma?"), is_sentence("fine"), is_sentence("new.tsv")
     (True, True, False)
     """
     path = Path(argument)
@@ -183,26 +190,36 @@ def _format_sentence(data: Data, answer: OwnAnswer) -> str:
     return "".join(lines) + f"and {others} less likely classes\n" * (others > 1)
 
 
-def _check_out(out: Path, data: Data, table: DataTable, text: str, suffix: str) -> None:
-    """Raise an error if the predictions would overwrite anything but earlier predictions."""
+def check_out(out: Path, is_ours: Callable[[str], bool] = lambda before: False) -> None:
+    """Raise an error if predictions would overwrite anything but earlier predictions.
+
+    Those have a column `prediction`, or `is_ours` recognizes their content.
+    """
     if not out.is_file() or not (size := out.stat().st_size):
         return
     try:
         before = read_text(out)
     except UserError:
         before = ""
-    if _PREDICTION.search(before.partition("\n")[0]):
+    if _PREDICTION.search(before.partition("\n")[0]) or is_ours(before):
         return
-    if isinstance(data, Sentences):  # a format without header: only the last column may differ
-        blank = [OwnAnswer([OUTSIDE] * len(words), {}) for words in data.words]
-        now = _format_tags(data, table, text, blank, suffix)
-        if _without_last_column(before) == _without_last_column(now):
-            return
     raise UserError(
         f"{out} does not contain predictions",
         got=f"a file of {size:,} bytes",
         fix="use another --out, or remove the file; nothing was changed",
     )
+
+
+def _matches(data: Data, table: DataTable, text: str, suffix: str, before: str) -> bool:
+    """Return whether a file differs only in its last column from tags of the same sentences.
+
+    Formats of tagged sentences have no header.
+    """
+    if not isinstance(data, Sentences):
+        return False
+    blank = [OwnAnswer([OUTSIDE] * len(words), {}) for words in data.words]
+    now = _format_tags(data, table, text, blank, suffix)
+    return _without_last_column(before) == _without_last_column(now)
 
 
 _PREDICTION = re.compile(r'(?:^|[,\t{]) ?"?prediction"?(?:[:,\t]|\s*$)')
@@ -236,20 +253,8 @@ def _read(settings: Predict, path: Path, target: Target, text: str) -> tuple[Dat
             got=f"columns: {first_names(table.header)}",
             fix="use a table with two text columns: --text A --pair B; by number without a header",
         )
-    note = _describe_header(table, columns, (*requested, *(known or ())))
+    note = describe_header(table, columns, (*requested, *(known or ())))
     return extract_texts(table, columns), table, note
-
-
-def _describe_header(table: DataTable, columns: Columns, expected: Sequence[str]) -> str:
-    """Return a note on whether the first line is a header, unless its names make it obvious."""
-    if table.numbered and suffix_of(table.path) == ".txt" and len(table.header) == 1:
-        return f"{table.path}: plain text, one text per line"
-    if table.numbered:
-        return f"{table.path}: no header line; columns are numbered"
-    obvious = columns.text in expected or has_common_name(table.header)
-    if obvious or suffix_of(table.path) in JSON_LINES:
-        return ""
-    return f"{table.path}: the first line is a header; columns: {columns}"
 
 
 def _training_columns(settings: Predict, requested: Columns) -> Columns | None:
@@ -306,16 +311,7 @@ def _format_predictions(
         elif target.kind == "classes":
             cells |= {f"probability_{label}": p for label, p in answer.probabilities.items()}
         added.append(cells)
-    return _add_columns(table, added, suffix)
-
-
-def _add_columns(table: DataTable, added: Sequence[dict[str, Any]], suffix: str) -> str:
-    """Return a table with more cells in every row, replacing columns of the same name."""
-    kept = [index for index, name in enumerate(table.header) if name not in added[0]]
-    header = [*(table.header[index] for index in kept), *added[0]]
-    pairs = zip(table.rows, added, strict=True)
-    rows = [[*(row[index] for index in kept), *cells.values()] for row, cells in pairs]
-    return format_table(header, rows, suffix)
+    return add_columns(table, added, suffix)
 
 
 def _format_tags(
@@ -331,7 +327,7 @@ def _format_tags(
         ]
         return format_table(["sentence", "token", "prediction"], rows, suffix)
     if suffix in JSON_LINES and table.rows:
-        return _add_columns(table, [{"prediction": tags} for tags in tags_by_sentence], suffix)
+        return add_columns(table, [{"prediction": tags} for tags in tags_by_sentence], suffix)
     if suffix in JSON_LINES:
         return format_table(["tokens", "prediction"], pairs, suffix)
     if sentences.word_lines:
@@ -358,7 +354,8 @@ def _score_note(target: Target, data: Data, predictions: Sequence[OwnAnswer]) ->
         return f"no scores: {error.what}: {error.got}"
 
 
-def _write(out: Path | None, content: str, notes: list[str]) -> None:
+def write_predictions(out: Path | None, content: str, notes: list[str]) -> None:
+    """Commit predictions to a file, or print them; notes go to standard error then."""
     if out is None:
         sys.stdout.write(content)
         print(visible("\n".join(notes)), file=sys.stderr, end="\n" if notes else "")

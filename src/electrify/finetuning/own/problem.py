@@ -35,6 +35,7 @@ from electrify.finetuning.own.target import (
     Target,
     answers,
     config_fields,
+    constant_baseline,
     measure,
     prepare_rows,
     undo_standardization,
@@ -90,6 +91,10 @@ class OwnProblem(Problem):
     def counts(self, splits: Mapping[str, PreparedSplit]) -> dict[str, int]:
         """Return the number of training rows."""
         return {"train_rows": len(self.train.lines)}
+
+    def facts(self, encoder: Encoder, splits: Mapping[str, PreparedSplit]) -> dict[str, Any]:
+        """Return what result.json has besides the scores: those of a constant answer."""
+        return {"baseline": constant_baseline(self.target, self.train, self.dev)}
 
     def keep(self, folder: Path, trained: TrainedModel) -> None:
         """Save the network and tokenizer, and check that they give the same outputs when loaded.

@@ -37,7 +37,9 @@ def seed_lines(result: dict[str, Any]) -> str:
         + (f"; {seed.get('why', SAME_ANSWER)}: try a lower --lr" if seed["degenerate"] else "")
         for seed in result["seeds"]
     ]
-    if len(lines) > 1:
+    if untrained := result.get("untrained"):
+        lines.insert(0, f"without training: {format_scores(untrained)}")
+    if len(result["seeds"]) > 1:
         lines += [
             f"mean:   {format_scores(result['mean'])}",
             f"std:    {format_scores(result['std'])}",
@@ -59,6 +61,14 @@ def format_scores(scores: dict[str, float]) -> str:
 def next_commands(out: Path, result: dict[str, Any]) -> str:
     """Return commands to continue with after fine-tuning."""
     folder = shlex.quote(str(out))
+    if result["kind"] == "sentences":
+        return "\n".join(
+            [
+                "next:",
+                f"  electrify embed {folder} new.txt --out vectors.npy   # a text per line",
+                f"  electrify report {folder} --out report.html",
+            ]
+        )
     pair = ' --pair "its second text"' if result["columns"]["pair"] else ""
     suffix = ".conll" if result["kind"] == "tags" else ".tsv"
     return "\n".join(
@@ -73,23 +83,17 @@ def next_commands(out: Path, result: dict[str, Any]) -> str:
 
 def finetuned_card(settings: Finetune, result: dict[str, Any], identity: dict[str, Any]) -> str:
     """Return the README.md of a fine-tuned model."""
-    tagger, on_hub = result["kind"] == "tags", not Path(settings.model).is_dir()
-    task = "token-classification" if tagger else "text-classification"
+    on_hub = not Path(settings.model).is_dir()
     base = settings.model if on_hub else "/".join(Path(settings.model).parts[-2:])
     base_model = [f"base_model: {settings.model}"] if on_hub else []
-    front = ["library_name: transformers", f"pipeline_tag: {task}", *base_model]
-    options = ', aggregation_strategy="first"' if tagger else ""
-    asked = '{"text": "…", "text_pair": "…"}' if result["columns"]["pair"] else '"some text"'
-    pair = ' --pair "…"' if result["columns"]["pair"] else ""
+    front, usage = (_vectors_usage if result["kind"] == "sentences" else _pipeline_usage)(result)
     by_label = label_table(result)
     without = ("model", "train", "dev", "out", "device")
     parts = [
-        "\n".join(["---", *front, "tags: [electrify]", "---"]),
+        "\n".join(["---", *front, *base_model, "tags: [electrify]", "---"]),
         f"# {base}, fine-tuned",
-        f"Predicts {_predicted(result)}. Made by electrify {__version__}.",
-        f'```python\nfrom transformers import pipeline\n\npredict = pipeline("{task}", '
-        f'model="FOLDER"{options})\npredict({asked})\n```',
-        f'```sh\nelectrify predict FOLDER "some text"{pair}\n```',
+        f"{_predicted(result)}. Made by electrify {__version__}.",
+        *usage,
         f"## Scores on the development file\n\n{_scores(result)}",
         *([f"{by_label.title}:\n\n{markdown(by_label)}"] if by_label else []),
         *(["\n".join(f"- {hint}" for hint in found)] if (found := hints(result)) else []),
@@ -101,26 +105,56 @@ def finetuned_card(settings: Finetune, result: dict[str, Any], identity: dict[st
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
+def _pipeline_usage(result: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return lines of metadata, and how to predict with transformers and with electrify."""
+    tagger = result["kind"] == "tags"
+    task = "token-classification" if tagger else "text-classification"
+    options = ', aggregation_strategy="first"' if tagger else ""
+    asked = '{"text": "…", "text_pair": "…"}' if result["columns"]["pair"] else '"some text"'
+    pair = ' --pair "…"' if result["columns"]["pair"] else ""
+    usage = [
+        f'```python\nfrom transformers import pipeline\n\npredict = pipeline("{task}", '
+        f'model="FOLDER"{options})\npredict({asked})\n```',
+        f'```sh\nelectrify predict FOLDER "some text"{pair}\n```',
+    ]
+    return ["library_name: transformers", f"pipeline_tag: {task}"], usage
+
+
+def _vectors_usage(result: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return lines of metadata, and how to make vectors."""
+    usage = [
+        "```python\nfrom sentence_transformers import SentenceTransformer\n\n"
+        'vectors = SentenceTransformer("FOLDER").encode(["some text", "another text"])\n```',
+        "```sh\nelectrify embed FOLDER texts.txt --out vectors.npy\n```",
+    ]
+    return ["library_name: sentence-transformers", "pipeline_tag: sentence-similarity"], usage
+
+
 def _predicted(result: dict[str, Any]) -> str:
     kind, labels = result["kind"], result["labels"]
     of = "a pair of texts" if result["columns"]["pair"] else "a text"
     if kind == "score":
-        return f"a score for {of}"
+        return f"Predicts a score for {of}"
+    if kind == "sentences":
+        return f"Makes sentence vectors ({result['pooling']} pooling), learned from {labels[0]}"
     listed = ", ".join(f"`{label}`" for label in labels[:MOST_LABELS_LISTED])
     listed += f" and {len(labels) - MOST_LABELS_LISTED} more" * (len(labels) > MOST_LABELS_LISTED)
     if kind == "tags":
-        return f"a tag for each word: {listed}"
-    return f"the class of {of}, one of {len(labels)}: {listed}"
+        return f"Predicts a tag for each word: {listed}"
+    return f"Predicts the class of {of}, one of {len(labels)}: {listed}"
 
 
 def _scores(result: dict[str, Any]) -> str:
     """Return the scores of the kept seed and, of several seeds, their mean and deviation."""
     (best,) = (seed for seed in result["seeds"] if seed["seed"] == result["best_seed"])
     several = len(result["seeds"]) > 1
+    untrained = result.get("untrained")
     columns = ["metric", f"seed {best['seed']}", *(["mean", "std"] if several else [])]
+    columns += ["without training"] if untrained else []
     rows = []
     for metric, value in best["scores"].items():
         values = [value, *([result["mean"][metric], result["std"][metric]] if several else [])]
+        values += [untrained[metric]] if untrained else []
         rows.append([Cell(metric), *(Cell(f"{value:.4f}") for value in values)])
     note = f"The first metric selects the best of {len(result['seeds'])} seeds." if several else ""
     return f"{markdown(Table('', tuple(columns), rows, []))}\n{note}"

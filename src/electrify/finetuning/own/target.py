@@ -51,7 +51,7 @@ from electrify.finetuning.own.tagging import (
     tag_indices,
 )
 
-TargetKind = Literal["classes", "score", "tags"]
+TargetKind = Literal["classes", "score", "tags", "sentences"]
 Data = Texts | Sentences
 
 AUTO_CLASSES: dict[TargetKind, Any] = {
@@ -71,7 +71,7 @@ class Target(NamedTuple):
 
     kind: TargetKind
     labels: tuple[str, ...]
-    """Classes or tags by index; one name for a score."""
+    """Classes or tags by index; one name for a score, or for what vectors are learned from."""
     mean: float = 0.0
     """Scores are standardized for training: this mean is subtracted from them."""
     std: float = 1.0

@@ -1,0 +1,1 @@
+"""Sentence vectors: make them with any encoder, and train an encoder to make better ones."""
