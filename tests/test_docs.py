@@ -72,7 +72,7 @@ def example_commands(file: Path) -> list[str]:
     return [re.sub(r'"\$(\w+)"', lambda name: settings[name[1]], one) for one in known]
 
 
-EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.*"))
+EXAMPLES = sorted(p for p in (ROOT / "examples").rglob("*.*") if p.suffix != ".toml")
 COMMANDS = sorted(
     {(text, whole) for page in PAGES for text, whole in commands(page)}
     | {(text, True) for file in EXAMPLES for text in example_commands(file)}
