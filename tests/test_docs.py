@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from electrify import cli, config
+from electrify.finetuning.suite.file import read_suite
 from electrify.recipes import schema
 from electrify.training.options import ResumeRun
 
@@ -72,7 +73,7 @@ def example_commands(file: Path) -> list[str]:
     return [re.sub(r'"\$(\w+)"', lambda name: settings[name[1]], one) for one in known]
 
 
-EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.*"))
+EXAMPLES = sorted(p for p in (ROOT / "examples").rglob("*.*") if p.suffix != ".toml")
 COMMANDS = sorted(
     {(text, whole) for page in PAGES for text, whole in commands(page)}
     | {(text, True) for file in EXAMPLES for text in example_commands(file)}
@@ -166,11 +167,17 @@ def test_every_import_of_the_examples_works():
                     assert hasattr(module, alias.name), f"{node.module}.{alias.name}"
 
 
-def test_every_recipe_of_the_examples_is_one():
+def test_every_recipe_and_suite_of_the_examples_is_one(tmp_path):
     sources = [body for page in PAGES for body in blocks(page, "toml")]
-    assert sources
-    for source in sources:
+    suites = [source for source in sources if "task" in tomllib.loads(source)]
+    recipes = [source for source in sources if source not in suites]
+    assert recipes
+    assert suites
+    for source in recipes:
         schema.check(config.fill(schema.Recipe, tomllib.loads(source), "docs", None))
+    for source in suites:
+        (tmp_path / "suite.toml").write_text(source)
+        read_suite(tmp_path / "suite.toml")
 
 
 LOADS_CODE = re.compile(

@@ -65,7 +65,7 @@ def _average(summaries: Sequence[Summary], notes: Notes) -> Cell:
     if not all(summary.n for summary in summaries):
         return percent(math.nan, marks=notes.marks(["no average: a task has no score"]))
     value = float(np.mean([summary.aggregate("mean") for summary in summaries]))
-    marks = notes.marks(["average: the mean over tasks, whose metrics differ"])
+    marks = notes.marks(["average: the mean over tasks, each with its own metric"])
     return percent(value, interval([summary.values for summary in summaries]), marks)
 
 
