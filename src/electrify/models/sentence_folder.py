@@ -18,6 +18,8 @@ from electrify.models.pretrained import find_file
 from electrify.storage.commit import parse_json, write_json
 
 MODULES = "modules.json"
+LONGEST = 1 << 40
+"""The length in folders that name none: what the tokenizer or else the encoder accepts."""
 OLD_POOLING_KEY = "pooling_mode_{}_token{}"
 """How sentence-transformers before 6 names kinds of pooling; later versions read it too."""
 
@@ -31,7 +33,7 @@ class SentenceModel(NamedTuple):
     normalize: bool = False
     """Whether vectors are scaled to length 1."""
     length: int = 0
-    """Maximum tokens per text; 0: what the tokenizer says."""
+    """Maximum tokens per text; 0: what the tokenizer says, or 512; LONGEST: or as many as fit."""
     lowercase: bool = False
     prompt: str = ""
     """Put before every text."""
@@ -66,7 +68,7 @@ def read_sentence_folder(source: str) -> SentenceModel | None:
         encoder,
         _pooling(source, config),
         len(kinds) == 3,
-        int(options.get("max_seq_length") or 0),
+        int(options.get("max_seq_length") or LONGEST),
         bool(options.get("do_lower_case", False)),
         prompt,
     )
