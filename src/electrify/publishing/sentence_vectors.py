@@ -4,7 +4,8 @@ OUT/sentence-transformers holds the encoder, its tokenizer, the pooling and a mo
 loaded again and must give the vectors of our own pooling before it counts as finished.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AutoModel
+from transformers.utils import logging
 
 from electrify.errors import UserError, needs
 from electrify.finetuning.encoder import fingerprint
@@ -44,8 +46,9 @@ def export_sentence_vectors(encoder: Path, out: Path, pooling: Pooling, longest:
     with Build(out, SENTENCES_FOLDER, identity, files=["*", "1_Pooling/*"]) as build:
         if not build.finished:
             staged = build.staging / "folder"
-            _write(library, encoder, staged, pooling, longest)
-            difference = vector_difference(library, encoder, staged, pooling, longest)
+            with quiet_loading():
+                _write(library, encoder, staged, pooling, longest)
+                difference = vector_difference(library, encoder, staged, pooling, longest)
             if not difference <= VECTOR_TOLERANCE:
                 raise UserError(
                     "sentence-transformers does not give the vectors of the encoder",
@@ -57,9 +60,22 @@ def export_sentence_vectors(encoder: Path, out: Path, pooling: Pooling, longest:
     return out
 
 
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Silence transformers, which reports that an encoder has no weights for a pooler."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
 def _write(library: Any, encoder: Path, folder: Path, pooling: Pooling, longest: int) -> None:
     modules = library.sentence_transformer.modules
     transformer = modules.Transformer(str(encoder), max_seq_length=longest)
+    if getattr(transformer.model, "pooler", None) is not None:
+        transformer.model.pooler = None  # has new weights, which nothing here uses
     pool_module = modules.Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)
     model = library.SentenceTransformer(modules=[transformer, pool_module], device="cpu")
     model.save_pretrained(str(folder), create_model_card=False)

@@ -1,0 +1,45 @@
+"""Tiny runs of three architectures, and a Hub on loopback."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+
+import electrify
+from tests.models.tiny import tiny_recipe
+from tests.publishing.fake_hub import FakeHub
+
+ARCHITECTURES = ("electra", "albert", "modernbert")
+
+
+@pytest.fixture(scope="session")
+def run_of(shards, tmp_path_factory) -> Callable[[str], Path]:
+    """Return a function that returns a finished run of an architecture, with checkpoints."""
+
+    @cache
+    def run(architecture: str) -> Path:
+        out = tmp_path_factory.mktemp(architecture) / "run"
+        recipe = tiny_recipe(architecture)
+        fields = {**recipe.discriminator.config, "max_position_embeddings": 512}
+        recipe = replace(recipe, discriminator=replace(recipe.discriminator, config=fields))
+        steps = {"steps": 4, "save_every": 2, "keep_percent": [50, 100], "warmup": 1}
+        sizes = {"batch_size": 4, "length": 32, "eval_every": 4, "eval_batches": 1}
+        electrify.pretrain(recipe, data=shards, out=out, device="cpu", **steps, **sizes)
+        return out
+
+    return run
+
+
+@pytest.fixture
+def fake_hub(monkeypatch) -> Iterator[FakeHub]:
+    """A Hub on loopback, which the client in this process uses with a token that may write."""
+    hub = FakeHub()
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", "hf_write")
+    yield hub
+    hub.close()
