@@ -42,6 +42,12 @@ COMMANDS = {
         "electrify.tokens.vocabulary:make_tokenizer",
         "electrify tokenizer docs --vocab-size 30522 --out tokenizer",
     ),
+    "tokenizer extend": Command(
+        "add the words of your documents to an existing tokenizer",
+        "electrify.tokens.extend:extend_tokenizer",
+        "electrify tokenizer extend google/electra-small-discriminator --docs docs --out tokenizer",
+        json=True,
+    ),
     "prepare": Command(
         "turn documents into token shards",
         "electrify.tokens.prepare:prepare",

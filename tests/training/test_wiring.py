@@ -128,6 +128,7 @@ CHANGES: dict[str, tuple[Any, set[str]]] = {
     "run.seed": (4, NEW_START),
     "run.init": ("huggingface", NEW_START),
     "run.output_bias": ("frequencies", NEW_START),
+    "run.new_embeddings": ("random", set()),  # tests/models/test_new_rows.py has new tokens
     "run.precision": ("bf16", LEARNED),
     "run.log_every": (2, {TRAIN}),
     "run.eval_every": (3, {VALIDATION}),

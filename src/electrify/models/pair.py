@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +22,7 @@ from electrify.errors import UserError
 from electrify.models.initialise import initialise
 from electrify.models.limits import check_names, check_values
 from electrify.models.released import (
+    Start,
     check_vocabulary,
     load_released,
     released_config,
@@ -27,6 +30,7 @@ from electrify.models.released import (
 )
 from electrify.models.sharing import share, tie_output, unequal_embeddings
 from electrify.recipes.schema import Discriminator, FieldValue, Generator, Recipe, Run
+from electrify.tokens.tokenizer import LoadedTokenizer
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it prints one per load and save
 
@@ -47,6 +51,7 @@ UNDECLARED = {
 }
 # Here from_pretrained zeroes the embedding of the padding id, so the configuration gets none.
 RESETS_PADDING = {"funnel"}
+WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size", "embedding_size")
 FEED_FORWARD = ("intermediate_size", "hidden_dim", "d_inner", "ffn_dim")
 REPLACED_LABELS = {0: "original", 1: "replaced"}
 
@@ -58,6 +63,8 @@ class Vocabulary(NamedTuple):
     pad: int
     cls: int
     sep: int
+    tokenizer: LoadedTokenizer | None = None
+    """The tokenizer, which a released network needs if it was extended."""
 
 
 class Pair(NamedTuple):
@@ -70,20 +77,74 @@ class Pair(NamedTuple):
 
 
 def build_pair(recipe: Recipe, vocabulary: Vocabulary) -> Pair:
-    """Build the generator and the discriminator of a recipe with their initial weights."""
+    """Build the generator and the discriminator of a recipe with their initial weights.
+
+    If weights are released for one of them only, the other is made from these where it fits.
+    """
     torch.manual_seed(recipe.run.seed)  # for what transformers initialises
-    discriminator, notes = build_discriminator(recipe, vocabulary)
+    recipe, notes = _with_released_discriminator(recipe)
+    discriminator, discriminator_notes = build_discriminator(recipe, vocabulary)
     settings = generator_config(recipe.discriminator, recipe.generator, vocabulary)
+    source, made = _generator_source(recipe, settings, discriminator.config)
     generator, generator_notes = _network(
-        AutoModelForMaskedLM, settings, recipe.generator, recipe.run, recipe.run.seed + 1
+        AutoModelForMaskedLM, settings, source, recipe.run, vocabulary, recipe.run.seed + 1
     )
-    notes += generator_notes
+    notes += [*discriminator_notes, *made, *generator_notes]
     if recipe.generator.init_from:
         notes += unequal_embeddings(generator, discriminator, recipe.sharing)
-    notes += share(generator, discriminator, recipe.sharing)
+    unshared = share(generator, discriminator, recipe.sharing)
+    notes += [f"not shared: {note}" for note in unshared]
     for network in (generator, discriminator):
         train_every_row(network)
     return Pair(generator, discriminator, notes)
+
+
+def _with_released_discriminator(recipe: Recipe) -> tuple[Recipe, list[str]]:
+    """Return the recipe with the masked LM's weights for a discriminator that has none; and notes.
+
+    They fit if the architectures are the same and the recipe asks for no other sizes.
+    """
+    source, part = recipe.generator.init_from, recipe.discriminator
+    if not source or part.init_from:
+        return recipe, []
+    architecture = recipe.generator.architecture or part.architecture
+    config = released_config(source, architecture, {}, role_of(recipe.generator))
+    name = Path(source).name
+    wanted = {field: (value, getattr(config, field, None)) for field, value in part.config.items()}
+    other = [f"{field} {a} ({b} in {name})" for field, (a, b) in wanted.items() if a != b]
+    if config.model_type != part.architecture:
+        other = [f"{part.architecture} ({config.model_type} in {name})"]
+    if other:
+        return recipe, [f"discriminator: from scratch, because the recipe asks for {other[0]}"]
+    part = replace(part, init_from=source)
+    note = "discriminator: made from the generator's released encoder, with a new head"
+    return replace(recipe, discriminator=part), [note]
+
+
+def _generator_source(
+    recipe: Recipe, settings: Any, discriminator: Any
+) -> tuple[Start | None, list[str]]:
+    """Return where the generator's weights come from, and notes.
+
+    Without its own, it has the first layers of a released discriminator if it is as wide.
+    """
+    part, source = recipe.generator, recipe.discriminator.init_from
+    if part.init_from or not source:
+        return _start(part, recipe.run), []
+    depth, depths = settings.num_hidden_layers, discriminator.num_hidden_layers
+    sizes = [name for name in WIDTHS if getattr(settings, name, 0) != getattr(discriminator, name, 0)]
+    if settings.model_type != discriminator.model_type or sizes or depth > depths:
+        what = sizes[0] if sizes else "depth" if depth > depths else "architecture"
+        return None, [f"generator: from scratch; the released discriminator has another {what}"]
+    start = Start(source, role_of(part), new_embeddings=recipe.run.new_embeddings)
+    note = f"generator: made from the discriminator's first {depth} of {depths} released layers"
+    return start._replace(first_layers=True), [note]
+
+
+def _start(part: Discriminator | Generator, run: Run) -> Start | None:
+    if not part.init_from:
+        return None
+    return Start(part.init_from, role_of(part), new_embeddings=run.new_embeddings)
 
 
 def build_discriminator(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, list[str]]:
@@ -94,28 +155,30 @@ def build_discriminator(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, li
         kind = AutoModelForTokenClassification
         settings.num_labels, settings.id2label = len(REPLACED_LABELS), REPLACED_LABELS
         settings.label2id = {label: number for number, label in REPLACED_LABELS.items()}
-    return _network(kind, settings, recipe.discriminator, recipe.run, recipe.run.seed)
+    start = _start(recipe.discriminator, recipe.run)
+    return _network(kind, settings, start, recipe.run, vocabulary, recipe.run.seed)
 
 
 def build_masked_lm(recipe: Recipe, vocabulary: Vocabulary) -> tuple[Any, list[str]]:
     """Build the masked-LM baseline with the discriminator's encoder; and notes."""
     torch.manual_seed(recipe.run.seed)
     settings = discriminator_config(recipe.discriminator, vocabulary)
+    start = _start(recipe.discriminator, recipe.run)
     network, notes = _network(
-        AutoModelForMaskedLM, settings, recipe.discriminator, recipe.run, recipe.run.seed
+        AutoModelForMaskedLM, settings, start, recipe.run, vocabulary, recipe.run.seed
     )
-    notes += tie_output(network)
+    notes += [f"not shared: {note}" for note in tie_output(network)]
     train_every_row(network)
     return network, notes
 
 
 def _network(
-    kind: Any, settings: Any, part: Discriminator | Generator, run: Run, seed: int
+    kind: Any, settings: Any, start: Start | None, run: Run, vocabulary: Vocabulary, seed: int
 ) -> tuple[Any, list[str]]:
     """Build a network with released weights or the recipe's initial weights; and notes."""
     without_weights = torch.get_default_device().type == "meta"
-    if part.init_from and not without_weights:
-        return load_released(kind, settings, part.init_from, role_of(part))
+    if start is not None and not without_weights:
+        return load_released(kind, settings, start._replace(tokenizer=vocabulary.tokenizer))
     with _build_errors(settings.model_type):
         network = kind.from_config(settings) if hasattr(kind, "from_config") else kind(settings)
     if run.init == "official":
@@ -180,7 +243,8 @@ def _config(
     if network.init_from:
         settings = released_config(network.init_from, architecture, network.config, role)
         check_values(vars(settings), CONFIG_MAPPING[architecture](), f"{role}.config.")
-        check_vocabulary(settings, vocabulary.size, network.init_from)
+        check_vocabulary(settings, vocabulary.size, vocabulary.tokenizer, network.init_from)
+        settings.vocab_size = vocabulary.size
         return settings
     if architecture not in ARCHITECTURES:
         known = dict.fromkeys(ARCHITECTURES)

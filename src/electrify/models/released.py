@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from electrify.errors import UserError
+from electrify.models.new_rows import NewEmbeddings, grow, old_tokens
 from electrify.models.pretrained import open_config, open_model
 from electrify.recipes.schema import TOKENIZER_FIELDS, FieldValue
-
-HEADS = ("classifier", "score", "discriminator_predictions", "lm_head", "cls", "predictions")
-"""Prefixes of head weights, which may be missing: the model may have had another head."""
+from electrify.tokens.tokenizer import LoadedTokenizer
 
 
 def released_config(
@@ -56,24 +55,47 @@ NOT_SIZES = TOKENIZER_FIELDS | {
 }
 
 
-def check_vocabulary(config: Any, size: int, source: str) -> None:
-    """Refuse shards whose vocabulary differs from that of the released model."""
-    if config.vocab_size != size:
+def check_vocabulary(
+    config: Any, size: int, tokenizer: LoadedTokenizer | None, source: str
+) -> None:
+    """Refuse shards whose tokenizer is neither that of the released model nor an extension of it.
+
+    A run keeps the configuration only, with the size of its own vocabulary.
+    """
+    if config.vocab_size == size:
+        return
+    if config.vocab_size > size or tokenizer is None:
         raise UserError(
             "the shards were not prepared with the tokenizer of the released model",
             got=f"{size:,} tokens in the shards' tokenizer, {config.vocab_size:,} in {source}",
             fix=f"electrify prepare DOCS --tokenizer {source} --out SHARDS",
         )
+    old_tokens(tokenizer, source)
 
 
-def load_released(kind: Any, config: Any, source: str, role: str) -> tuple[Any, list[str]]:
+class Start(NamedTuple):
+    """How a network starts from released weights."""
+
+    source: str
+    role: str
+    tokenizer: LoadedTokenizer | None = None
+    new_embeddings: NewEmbeddings = "mean"
+    first_layers: bool = False
+    """Whether the network has only the first layers of the released one."""
+
+
+def load_released(kind: Any, config: Any, start: Start) -> tuple[Any, list[str]]:
     """Load a network with released weights; returns notes on weights that were not among them.
+
+    If the configuration has a larger vocabulary, the embeddings are grown.
 
     A folder that holds only a configuration, as a run keeps it, gives a randomly initialised
     network: its weights come from a checkpoint.
     """
+    source, role, size = start.source, start.role, config.vocab_size
     if Path(source).is_dir() and not any(Path(source).glob("*model*")):
         return (kind.from_config if hasattr(kind, "from_config") else kind)(config), []
+    config.vocab_size = open_config(source).vocab_size
     try:
         network, loaded = open_model(kind, source, config=config, ignore_mismatched_sizes=True)
     except UserError as error:
@@ -90,18 +112,26 @@ def load_released(kind: Any, config: Any, source: str, role: str) -> tuple[Any, 
             fix=f"leave out the fields of [{role}.config], or set them as in the released model",
         )
     prefix = f"{network.base_model_prefix}."
-    if surplus := sorted(name for name in loaded["unexpected_keys"] if name.startswith(prefix)):
+    surplus = sorted(name for name in loaded["unexpected_keys"] if name.startswith(prefix))
+    if surplus and not start.first_layers:
         raise UserError(
             f"{role}.init_from has more weights than the recipe's network",
             got=f"{surplus[0]} and {len(surplus) - 1} more that the recipe's network does not have",
             fix=f"leave out the fields of [{role}.config], or set them as in the released model",
         )
     missing = sorted(loaded["missing_keys"])
-    in_encoder = [name for name in missing if not name.startswith(HEADS)]
+    # The model may have had another head.
+    in_encoder = [name for name in missing if name.startswith(prefix)]
     if in_encoder:
         raise UserError(
             f"{role}.init_from lacks weights",
             got=f"no {in_encoder[0]} and {len(in_encoder) - 1} more in {Path(source).name}",
             fix="give a complete model of this architecture",
         )
-    return network, [f"{role}: {name} is newly initialised" for name in missing]
+    notes = [f"{role}: {name} is newly initialised" for name in missing]
+    if network.config.vocab_size < size and start.tokenizer is not None:
+        pieces = old_tokens(start.tokenizer, source)
+        grow(network, size, pieces, start.new_embeddings)
+        how = "the mean of its old tokens" if start.new_embeddings == "mean" else "random"
+        notes.append(f"{role}: {len(pieces):,} new tokens; the embedding of each is {how}")
+    return network, notes

@@ -245,6 +245,7 @@ DIFFERENCE_TEXTS = {
     "run.length": "examples of {ours:,} tokens (officially {official:,})",
     "run.init": "weights are initialized as in transformers",
     "run.output_bias": "output biases are initialized at token frequencies (officially at zero)",
+    "run.new_embeddings": "embeddings of tokens that released weights lack start {ours}",
     "run.packing": "several examples are packed into each row (officially one)",
     "run.attn_implementation": "the attention is {ours}",
     "run.precision": "matmuls in {ours} (officially {official})",

@@ -168,6 +168,8 @@ class Run:
     """Weight initialization: official (ELECTRA's code) or huggingface (transformers' default)."""
     output_bias: Literal["zero", "frequencies"] = "zero"
     """Initial output biases: zero, or from token frequencies (LM head) and mask rate (RTD head)."""
+    new_embeddings: Literal["mean", "random"] = "mean"
+    """Embeddings of tokens that released weights lack: mean of the word's old tokens, or random."""
     precision: Literal["auto", "float32", "bf16", "fp16"] = "float32"
     """Precision of matmuls; auto: bf16 if faster, else float32. Losses and weights stay float32."""
     log_every: int = 100

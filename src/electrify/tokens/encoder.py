@@ -42,7 +42,7 @@ class LineEncoder:
             return [encoding.ids for encoding in encodings]
         if len(self._words) > MOST_CACHED_WORDS:
             self._words.clear()
-        ids_of, split = self._words.__getitem__, _spaced if self._word_prefix else _at_spaces
+        ids_of, split = self._words.__getitem__, spaced if self._word_prefix else at_spaces
         # Twice as fast as a Python loop: no byte code runs for a cached word.
         return [list(chain.from_iterable(map(ids_of, split(line)))) for line in lines]
 
@@ -54,12 +54,16 @@ class _Words(dict[str, tuple[int, ...]]):
         super().__init__()
         self._backend = backend
         steps = _steps(description["pre_tokenizer"], "pretokenizers")
-        self._splits = [step["type"] for step in steps] == ["BertPreTokenizer"]
+        self._splits = _is_bert(steps)
+        # Words that were added as tokens do not match next to "_", though it is punctuation.
+        added = any(not token["special"] for token in description["added_tokens"])
+        self._keeps = "_" if added else None
         normalizer = description["normalizer"] or {}
         self._lowercases = normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"]
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         plain = self._splits and word.isascii() and word.isprintable()
+        plain = plain and (self._keeps is None or self._keeps not in word)
         runs = _RUNS.findall(word) if plain and not word.isalnum() else []
         if len(runs) > 1:  # "(word)," costs three lookups instead of a call of the tokenizer
             ids = tuple([id for run in runs for id in self[run]])
@@ -72,19 +76,22 @@ class _Words(dict[str, tuple[int, ...]]):
         return ids
 
 
-_at_spaces = methodcaller("split", " ")
+at_spaces = methodcaller("split", " ")
+"""Split a line into words that do not include the space before them."""
 
 
-def _spaced(line: str) -> list[str]:
+def spaced(line: str) -> list[str]:
+    """Split a line into words that include the space before them."""
     first, *others = line.split(" ")
     return [first, *(" " + word for word in others)]
 
 
 def _word_prefix(tokenizer: dict[str, Any]) -> str | None:
     """Return the prefix of a word that is encoded alone, "" or " "; None if lines must be."""
-    if any(not token["special"] for token in tokenizer["added_tokens"]):
-        return None  # they are matched before words, and may contain spaces or punctuation
     steps = _steps(tokenizer["pre_tokenizer"], "pretokenizers")
+    added = [token for token in tokenizer["added_tokens"] if not token["special"]]
+    if added and not (_is_bert(steps) and all(map(_is_word, added))):
+        return None  # they are matched before words, and may contain spaces or punctuation
     normalizers = {step["type"] for step in _steps(tokenizer["normalizer"], "normalizers")}
     if not normalizers <= NORMALIZERS:
         return None
@@ -95,6 +102,16 @@ def _word_prefix(tokenizer: dict[str, Any]) -> str | None:
     if types == ["ByteLevel"] and steps[0]["use_regex"]:
         return " "  # byte-level words include the space before them
     return None
+
+
+def _is_bert(steps: list[dict[str, Any]]) -> bool:
+    return [step["type"] for step in steps] == ["BertPreTokenizer"]
+
+
+def _is_word(token: dict[str, Any]) -> bool:
+    """Return whether an added token can only match between spaces or punctuation."""
+    whole = token["single_word"] and token["normalized"]
+    return whole and not (token["lstrip"] or token["rstrip"]) and token["content"].isalnum()
 
 
 def _steps(step: dict[str, Any] | None, inner: str) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -98,7 +98,7 @@ def _train(settings: MakeTokenizer) -> LoadedTokenizer:
     size, frequency = settings.vocab_size, settings.min_frequency
     lowercase, strip_accents = not settings.cased, _strips_accents(settings)
     with progress("tokenizer") as update:
-        batches = _batches(settings, update)
+        batches = line_batches(settings.docs, settings.max_chars, update)
         if settings.kind == "wordpiece":
             made = train_wordpiece(batches, size, frequency, lowercase, strip_accents)
         elif settings.kind == "bpe":
@@ -117,14 +117,14 @@ def _strips_accents(settings: MakeTokenizer) -> bool:
     return not (settings.cased or settings.keep_accents)
 
 
-def _batches(settings: MakeTokenizer, update: Update) -> Iterator[list[str]]:
+def line_batches(docs: Sequence[Path], max_chars: int, update: Update) -> Iterator[list[str]]:
     """Yield batches of lines of the documents, or of an even sample if there is too much text."""
-    manifests = [read_manifest(folder, "documents") for folder in settings.docs]
+    manifests = [read_manifest(folder, "documents") for folder in docs]
     available = sum(manifest["characters"] for manifest in manifests)
     total = sum(manifest["documents"] for manifest in manifests)
-    fraction = settings.max_chars / max(1, available)
+    fraction = max_chars / max(1, available)
     batch: list[str] = []
-    for number, document in enumerate(_documents(settings), start=1):
+    for number, document in enumerate(_documents(docs), start=1):
         if fraction >= 1 or _position(document.text) < fraction:
             batch += document.text.split("\n")
         if len(batch) >= LINES_AT_ONCE:
@@ -132,7 +132,7 @@ def _batches(settings: MakeTokenizer, update: Update) -> Iterator[list[str]]:
             batch = []
             update(number / total, f"{number:,} documents read")
     yield batch
-    update(1.0, "training")
+    update(1.0, f"{total:,} documents read")
 
 
 def _position(text: str) -> float:
@@ -143,13 +143,13 @@ def _position(text: str) -> float:
     return int.from_bytes(digest.digest(), "big") / 2**64
 
 
-def _documents(settings: MakeTokenizer) -> Iterator[Document]:
-    for folder in settings.docs:
+def _documents(docs: Sequence[Path]) -> Iterator[Document]:
+    for folder in docs:
         yield from read_parquet(row_groups(folder))
 
 
 def _sample(settings: MakeTokenizer) -> list[str]:
-    return [d.text[:10_000] for d in islice(_documents(settings), SAMPLE_DOCUMENTS)]
+    return [d.text[:10_000] for d in islice(_documents(settings.docs), SAMPLE_DOCUMENTS)]
 
 
 def _warn_of_lost_accents(settings: MakeTokenizer) -> None:

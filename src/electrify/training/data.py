@@ -35,7 +35,7 @@ MANY_BYTES = 500e6  # takes seconds to hash, and the first batch needs almost ev
 def vocabulary_of(tokenizer: LoadedTokenizer) -> Vocabulary:
     """Return the vocabulary size and the special tokens that the networks need."""
     special = tokenizer.special
-    return Vocabulary(tokenizer.vocab_size, special.pad, special.cls, special.sep)
+    return Vocabulary(tokenizer.vocab_size, special.pad, special.cls, special.sep, tokenizer)
 
 
 def open_data(

@@ -47,7 +47,7 @@ def beginning(recipe: Recipe, objective: Objective, run: Training, start: int) -
         lines.append(
             "note: too few validation examples to evaluate; prepare with a larger --validation"
         )
-    lines += [f"note: not shared: {note}" for note in objective.notes]
+    lines += [f"note: {note}" for note in objective.notes]
     return "\n".join(lines)
 
 
