@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART ?= quickstart
+LOWEST := .venv-lowest
+LOCK := requirements.lock.txt
+TORCH ?=
 
-.PHONY: quickstart test test-all check format docs docs-architectures figures notebooks clean
+.PHONY: quickstart test test-all test-lowest lock check format docs docs-architectures figures notebooks clean
 
 quickstart: $(VENV)/.core
 	$(BIN)/electrify quickstart --out $(QUICKSTART)
@@ -15,6 +18,22 @@ test: check
 
 test-all: check
 	$(BIN)/pytest -n 2
+
+# The fast tests with the lowest version of every range in pyproject.toml. uv resolves them, because
+# pip tries hundreds of versions of botocore; pip installs torch, because it finds local builds. To
+# use another torch than the lowest: make test-lowest TORCH=2.13.0
+test-lowest:
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(PYTHON) -m tests.lowest $(TORCH) > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install -qq --constraint $(LOWEST)/lowest.txt torch numpy uv
+	VIRTUAL_ENV=$(LOWEST) $(LOWEST)/bin/uv pip install --quiet --constraint $(LOWEST)/lowest.txt --editable ".[all]"
+	$(LOWEST)/bin/pytest -n 2 -m "not slow"
+
+# Versions and hashes of all extras, for every supported Python and system, as PyPI has them.
+lock: $(VENV)/.dev
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+		--constraint constraints.txt --generate-hashes --no-annotate --quiet \
+		--custom-compile-command "make lock" --output-file $(LOCK)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -40,7 +59,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,finetune,report,cluster,docs,dev]"
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,finetune,report,cluster,s3,docs,dev]"
 	touch $@
 
 figures: $(VENV)/.dev
@@ -50,4 +69,4 @@ notebooks: $(VENV)/.dev
 	$(BIN)/python -m notebooks.execute
 
 clean:
-	rm -rf $(VENV) $(QUICKSTART) site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) $(QUICKSTART) site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

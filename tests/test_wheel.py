@@ -14,7 +14,7 @@ import electrify
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FOLDERS = (".github", "benchmarks", "docs", "notebooks", "src", "tests")
+FOLDERS = (".github", "benchmarks", "docs", "examples", "notebooks", "src", "tests")
 CACHES = re.compile(r"__pycache__|_cache$|\.hypothesis|\.egg-info$|\.ipynb_checkpoints")
 DIST_INFO = f"electrify-{electrify.__version__}.dist-info"
 USE = """
@@ -112,6 +112,7 @@ def test_the_sdist_has_what_the_tests_need(sdist):
         assert files_of(sdist / folder) == files_of(ROOT / folder)
     others = {path.name for path in sdist.iterdir() if path.is_file()}
     assert others >= {"LICENSE", "Makefile", "constraints.txt", "mkdocs.yml", "pyproject.toml"}
+    assert others >= {"requirements.lock.txt"}
     assert others >= {page.name for page in ROOT.glob("*.md")}
     assert {path.name for path in sdist.iterdir() if path.is_dir()} == set(FOLDERS)
 

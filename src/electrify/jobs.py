@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import platform
 import signal
 import sys
 import threading
@@ -10,13 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import chdir, contextmanager, nullcontext
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from electrify import __version__
 from electrify.errors import UserError, needs
 
 SECONDS_TO_SAVE = 30.0
@@ -83,6 +86,7 @@ def _without_main() -> Iterator[None]:
 def executor(workers: int | str, gpus: Sequence[str] = ()) -> Iterator[Executor]:
     """Yield an executor with `workers` processes (0: one per core), or for a Dask scheduler.
 
+    A text that is no number is the address of a scheduler, or the path of its scheduler file.
     If there are GPUs, named as in CUDA_VISIBLE_DEVICES, each process sees one of them.
     """
     if isinstance(workers, str) and not workers.lstrip("-").isdigit():
@@ -200,25 +204,65 @@ def _exit_with(parent: BaseProcess) -> None:
     os._exit(1)
 
 
+class _DaskExecutor(Executor):
+    """Runs jobs on a Dask cluster, in this process's working directory, so relative paths work."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool, self._folder = pool, str(Path.cwd())
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Queue a job; if its worker dies, another one runs it again."""
+        return self._pool.submit(_on_worker, self._folder, __version__, fn, *args, **kwargs)
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def _on_worker(
+    folder: str, version: str, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any
+) -> _Result:
+    """Run a job in a Dask worker, after checking that it has the same folder and electrify.
+
+    Jobs are not thread-safe, so a worker with several threads runs one at a time.
+    """
+    if version != __version__:
+        raise UserError(
+            "the Dask workers have another version of electrify",
+            got=f"{__version__} on {platform.node()}, {version} here",
+            fix="use one environment for all of them",
+        )
+    if not Path(folder).is_dir():
+        raise UserError(
+            "a Dask worker does not have the working directory of this command",
+            got=f"{folder}, on {platform.node()}",
+            fix="run the command in a folder that all workers share, at the same path",
+        )
+    with _ONE_AT_A_TIME, chdir(folder):
+        return fn(*args, **kwargs)
+
+
 @contextmanager
 def _dask(address: str) -> Iterator[Executor]:
     why = f"--workers {address}, the address of a Dask cluster (a number means local processes),"
     distributed = needs("distributed", extra="cluster", why=why)
+    at = {"scheduler_file" if Path(address).is_file() else "address": address}
     try:
-        client = distributed.Client(address, timeout=10)
+        client = distributed.Client(**at, timeout=10)
     except (OSError, ValueError) as error:
         raise UserError(
             "cannot connect to the Dask scheduler",
             got=f"{address}: {error}",
-            fix="start one with `dask scheduler`",
+            fix="start one with `dask scheduler`, and give its address or its scheduler file",
         ) from error
     with client:
+        if not client.scheduler_info()["workers"]:
+            print(f"waiting for Dask workers at {address}", file=sys.stderr, flush=True)
         try:
-            yield client.get_executor()
+            # Not pure: Dask would return the result of an earlier job instead of writing its files.
+            yield _DaskExecutor(client.get_executor(pure=False))
         except distributed.KilledWorker as error:
             raise UserError(
-                "several Dask workers died with the same job",
-                got=f"{error}",
-                fix="give the workers more memory, or find the reason in their logs; then run the "
-                "same command again; finished parts are kept",
+                "Dask workers died of the same job several times",
+                got=f"{error}".partition("\n")[0],
+                fix="give each worker more memory and run the same command again; it resumes",
             ) from error

@@ -33,7 +33,7 @@ NEEDS = (
     Need("tensorboard", "track", ("pretrain",), "with --track tensorboard"),
     Need("trackio", "track", ("pretrain",), "with --track trackio"),
     Need("wandb", "track", ("pretrain",), "with --track wandb"),
-    Need("distributed", "cluster", ("corpus", "prepare"), "with --workers ADDRESS"),
+    Need("distributed", "cluster", ("corpus", "prepare", "glue", "probe"), "with --workers ADDRESS"),
 )
 
 

@@ -32,8 +32,11 @@ def visible_gpus(device: str) -> list[str]:
     return [name.strip() for name in names[:count]]
 
 
-def worker_count(workers: int | None, device: str) -> int:
-    """Return the number of runs at a time; by default one for each GPU, or one on the CPU."""
+def worker_count(workers: int | str | None, device: str) -> int | str:
+    """Return the number of runs at a time, by default one for each GPU or one on the CPU.
+
+    The address of a Dask scheduler is returned as it is.
+    """
     return max(1, len(visible_gpus(device))) if workers is None else workers
 
 

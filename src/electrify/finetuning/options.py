@@ -79,8 +79,10 @@ class Tuning(AcceptsTextPaths):
     """Maximum tokens per example."""
     train_limit: int = 0
     """Use only the first N examples of each training file; 0 uses all."""
-    workers: int | None = None
-    """Jobs to run in parallel, one on each GPU in turn; by default one per GPU; 0: one per core."""
+    workers: int | str | None = None
+    """Jobs to run in parallel, one on each GPU in turn; by default one per GPU; 0: one per core.
+    Or the address of a Dask scheduler.
+    """
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; auto uses CUDA if available, otherwise the CPU."""
 

@@ -118,17 +118,26 @@ class Job(NamedTuple):
 
 
 def run_job(job: Job, on_progress: OnProgress = no_progress) -> Result:
-    """Run one job in this process."""
+    """Run one job in this process.
+
+    Its folder is locked: a job of an interrupted command may still be running in a Dask worker.
+    """
     if job.threads:
         torch.set_num_threads(job.threads)
-    fit = job.problem.plan.fit
-    return run_one(job.problem, job.model, job.seed, job.folder, fit, job.device, on_progress)
+    fit, lock = job.problem.plan.fit, job.folder / "lock"
+    job.folder.mkdir(parents=True, exist_ok=True)
+    with hold(lock, f"fine-tuning in {job.folder}"):
+        result = run_one(job.problem, job.model, job.seed, job.folder, fit, job.device, on_progress)
+        lock.unlink(missing_ok=True)
+    return result
 
 
 def settled(settings: _Settings) -> _Settings:
     """Refuse invalid settings before anything is loaded; returns them with the precision."""
     check_folder(settings.data)
-    check_minimum(settings, train_limit=0, workers=0)
+    check_minimum(settings, train_limit=0)
+    if isinstance(settings.workers, int):
+        check_minimum(settings, workers=0)
     if settings.out.is_file():
         raise UserError(f"{settings.out} is a file", got=f"{settings.out}", fix="use a folder")
     precision = settle_precision(settings.precision, settings.device, settings.out)
@@ -234,13 +243,18 @@ def _check_files(data: Path, name: str, label: str) -> None:
             read_split(data, TASKS[name], split)  # raises an error that names the missing file
 
 
-def _threads(workers: int) -> int:
-    """Return the CPU threads per job, so that parallel jobs share the cores; 0 for all."""
+def _threads(workers: int | str) -> int:
+    """Return the CPU threads per job, so that parallel jobs share the cores; 0 for all.
+
+    Dask workers are elsewhere and have their own number of threads.
+    """
+    if isinstance(workers, str):
+        return 0
     cores = available_cores()
     return 0 if workers == 1 else max(1, cores // (workers or cores))
 
 
-def run_missing(jobs: Sequence[Job], workers: int) -> None:
+def run_missing(jobs: Sequence[Job], workers: int | str) -> None:
     """Run the unfinished jobs; those that start from another job's model come after it."""
     sources = sources_of([job for job in jobs if not finished(job)])
     missing = [job for job in jobs if not finished(job, weights_wanted=job.name in sources)]
