@@ -196,7 +196,9 @@ def test_a_job_on_a_dask_cluster():
 def test_a_wrong_address_is_refused(monkeypatch):
     original = Client.__init__
     monkeypatch.setattr(
-        Client, "__init__", lambda self, address, timeout: original(self, address, timeout=timeout / 20)
+        Client,
+        "__init__",
+        lambda self, address, timeout: original(self, address, timeout=timeout / 20),
     )
     with pytest.raises(UserError), executor("tcp://127.0.0.1:9"):
         pass

@@ -22,7 +22,11 @@ TOKENIZERS = {
     "bpe": lambda: train_bpe(LINES, 290, 2),
     "unigram": lambda: train_unigram(LINES, 40, lowercase=False, strip_accents=False),
 }
-WORDS = {"wordpiece": ("demand", "moths"), "bpe": ("Ġdemand", "Ġmoths"), "unigram": ("▁demand", "▁moths")}
+WORDS = {
+    "wordpiece": ("demand", "moths"),
+    "bpe": ("Ġdemand", "Ġmoths"),
+    "unigram": ("▁demand", "▁moths"),
+}
 OLD_TEXT, NEW_TEXT = "the text hides the model", "the demand reads moths"
 
 
@@ -84,7 +88,7 @@ def test_old_outputs_stay_and_new_rows_are_means(released):
 
 
 def test_random_rows_are_reproducible_and_differ_from_means(released):
-    architecture, kind, base, networks, folder = released
+    architecture, kind, base, _networks, folder = released
     vocabulary = vocabulary_of(extended(base, kind))
     rows = {}
     for name in ("mean", "random", "again"):
@@ -97,7 +101,7 @@ def test_random_rows_are_reproducible_and_differ_from_means(released):
 
 
 def test_an_extended_pair_survives_export(released, tmp_path):
-    architecture, kind, base, networks, folder = released
+    architecture, kind, base, _networks, folder = released
     more = extended(base, kind)
     pair = build_pair(from_released(folder, architecture), vocabulary_of(more))
     both = {"generator": pair.generator, "discriminator": pair.discriminator}
@@ -107,7 +111,7 @@ def test_an_extended_pair_survives_export(released, tmp_path):
 
 
 def test_a_tokenizer_that_is_no_extension_is_refused(released, tmp_path):
-    architecture, kind, base, networks, folder = released
+    architecture, kind, base, _networks, folder = released
     other = train_wordpiece(LINES, 70, 1, lowercase=True, strip_accents=True)
     names = [t for t, _ in sorted(other.backend.get_vocab().items(), key=lambda item: item[1])]
     from electrify.tokens.tokenizer import from_vocabulary

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-
-import electrify
 from tests.models.tiny import tiny_recipe
 from tests.publishing.fake_hub import FakeHub
+
+import electrify
 
 ARCHITECTURES = ("electra", "albert", "modernbert")
 

@@ -28,7 +28,9 @@ class FakeHub:
         """Number of large files to accept; further ones stall until the client is gone."""
         self.stalled = threading.Event()
         self.lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": self}))
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Bound", (Handler,), {"hub": self})
+        )
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

@@ -28,9 +28,7 @@ def write_repository(files: dict[str, bytes], folder: Path) -> Path:
     return folder
 
 
-def test_the_repository_loads_and_a_second_push_uploads_nothing(
-    run_of, fake_hub, tmp_path, capsys
-):
+def test_the_repository_loads_and_a_second_push_uploads_nothing(run_of, fake_hub, tmp_path, capsys):
     run = run_of("electra")
     command = (run, "--out", tmp_path / "model", "--push", "tiny", "--private")
     assert export(*command, "--language", "en", "--license", "apache-2.0") == 0
@@ -64,7 +62,9 @@ def test_a_revision_is_a_checkpoint_and_has_no_files_of_another(run_of, fake_hub
     assert "1 outdated removed" in capsys.readouterr().out
     main_files, step_files = fake_hub.files(REPO), fake_hub.files(REPO, "step-2")
     assert set(main_files) - set(step_files) == {"onnx/model.onnx"}
-    assert step_files["model.safetensors"] == (tmp_path / "two/encoder/model.safetensors").read_bytes()
+    assert (
+        step_files["model.safetensors"] == (tmp_path / "two/encoder/model.safetensors").read_bytes()
+    )
     assert step_files["model.safetensors"] != main_files["model.safetensors"]
     assert b'revision="step-2"' in step_files["README.md"]
     assert fake_hub.commits == [("main", "Step 4"), ("step-2", "Step 2")]
@@ -76,7 +76,9 @@ def run_command(*arguments: object, hub: str) -> subprocess.Popen:
         **{"HF_ENDPOINT": hub, "HF_TOKEN": "hf_write", "HF_HUB_DISABLE_XET": "1"},
     }
     command = [sys.executable, "-m", "electrify", "export", *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 2])
@@ -91,7 +93,9 @@ def test_a_killed_push_is_resumed_and_every_file_arrives_once(accepted, run_of, 
     assert len(fake_hub.blobs) == accepted
     fake_hub.accepted_puts = None
     assert export(*command) == 0
-    large = [data for data in fake_hub.files(REPO).values() if sha256(data).hexdigest() in fake_hub.blobs]
+    large = [
+        data for data in fake_hub.files(REPO).values() if sha256(data).hexdigest() in fake_hub.blobs
+    ]
     assert len(large) == len(fake_hub.received) == 3
     assert set(fake_hub.received.values()) == set(fake_hub.committed.values()) == {1}
     assert len(fake_hub.commits) == 1

@@ -184,7 +184,9 @@ def test_the_most_useful_words_come_first_and_a_second_run_gives_the_same_bytes(
     kind, made, bases, docs, tmp_path, capsys
 ):
     extension = made[kind][1]["extension"]
-    saved = [(-entry["count"] * (entry["pieces"] - 1), entry["token"]) for entry in extension["new"]]
+    saved = [
+        (-entry["count"] * (entry["pieces"] - 1), entry["token"]) for entry in extension["new"]
+    ]
     assert saved == sorted(saved)
     tokens = extension["tokens"]
     assert tokens["after"] < tokens["before"]
@@ -195,7 +197,9 @@ def test_the_most_useful_words_come_first_and_a_second_run_gives_the_same_bytes(
     command = ["tokenizer", "extend", str(bases[kind]), "--docs", str(docs), "--add", "60"]
     assert main([*command, "--out", str(tmp_path / "again")]) == 0
     assert "tokens per word of the documents" in capsys.readouterr().out
-    files = [json.loads((f / "manifest.json").read_text()) for f in (made[kind][0], tmp_path / "again")]
+    files = [
+        json.loads((f / "manifest.json").read_text()) for f in (made[kind][0], tmp_path / "again")
+    ]
     assert files[0]["files"] == files[1]["files"]
     assert main([*command, "--out", str(tmp_path / "again")]) == 0
     assert "nothing to do" in capsys.readouterr().out

@@ -22,6 +22,7 @@ class Need(NamedTuple):
     """The input or option for which the commands need it; empty: always."""
 
 
+DASK_COMMANDS = ("corpus", "prepare", "glue", "suite", "probe")
 NEEDS = (
     Need("pyarrow", "data", ("quickstart", "train", "corpus", "tokenizer", "prepare")),
     Need("pyarrow", "data", ("glue",), "for GLUE as `electrify data glue` downloads it"),
@@ -33,7 +34,7 @@ NEEDS = (
     Need("tensorboard", "track", ("pretrain",), "with --track tensorboard"),
     Need("trackio", "track", ("pretrain",), "with --track trackio"),
     Need("wandb", "track", ("pretrain",), "with --track wandb"),
-    Need("distributed", "cluster", ("corpus", "prepare", "glue", "probe"), "with --workers ADDRESS"),
+    Need("distributed", "cluster", DASK_COMMANDS, "with --workers ADDRESS"),
 )
 
 

@@ -132,7 +132,9 @@ def _generator_source(
     if part.init_from or not source:
         return _start(part, recipe.run), []
     depth, depths = settings.num_hidden_layers, discriminator.num_hidden_layers
-    sizes = [name for name in WIDTHS if getattr(settings, name, 0) != getattr(discriminator, name, 0)]
+    sizes = [
+        name for name in WIDTHS if getattr(settings, name, 0) != getattr(discriminator, name, 0)
+    ]
     if settings.model_type != discriminator.model_type or sizes or depth > depths:
         what = sizes[0] if sizes else "depth" if depth > depths else "architecture"
         return None, [f"generator: from scratch; the released discriminator has another {what}"]

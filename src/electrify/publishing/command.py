@@ -90,7 +90,9 @@ def _checked(settings: ExportModel) -> ExportModel:
     ):
         for value in filter(None, values):
             if not pattern.fullmatch(value):
-                raise UserError(f"--{option} is not a {option} that the Hub knows", got=value, fix=fix)
+                raise UserError(
+                    f"--{option} is not a {option} that the Hub knows", got=value, fix=fix
+                )
     if not settings.push:
         for option in ("private", "revision"):
             if getattr(settings, option):
@@ -172,7 +174,10 @@ def _update_cards(out: Path, exported: Exported, facts: CardInputs) -> None:
         role
         for role in exported.folders
         if update_card(
-            out, "model", f"{role}/README.md", card(role, exported.networks[role], _own(facts, role))
+            out,
+            "model",
+            f"{role}/README.md",
+            card(role, exported.networks[role], _own(facts, role)),
         )
     ]
     if updated:
@@ -202,8 +207,7 @@ def _repository_cards(
 
 def _contents(exported: Exported, pooling: str, onnx: Mapping[str, Path]) -> list[str]:
     lines = [
-        f"- `{role}/`: {type(exported.networks[role]).__name__}, load it with"
-        f' `subfolder="{role}"`'
+        f'- `{role}/`: {type(exported.networks[role]).__name__}, load it with `subfolder="{role}"`'
         for role in exported.folders
         if role != ENCODER_ROLE
     ]

@@ -8,7 +8,7 @@ Outputs: `logits` of a discriminator or masked LM, and for a discriminator also 
 probability that each token was replaced; `last_hidden_state` of the encoder. Every file is run with
 ONNX Runtime on several shapes and must equal torch before the folder counts as finished.
 
-The exporter is torch's own (`torch.onnx.export(…, dynamo=True)`, torch's default since 2.9), because
+The exporter is torch's own (`torch.onnx.export(…, dynamo=True)`, torch's default since 2.9):
 it derives which dimensions are dynamic from the code of the network. The older exporter, which
 records one forward pass, gives the same numbers for ELECTRA, ALBERT and ModernBERT.
 """

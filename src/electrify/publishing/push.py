@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import huggingface_hub as hub
-from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils._validators import validate_repo_id
 
 from electrify.corpora.hub import hub_errors
 from electrify.errors import UserError
@@ -58,7 +59,9 @@ def open_target(repo: str, branch: str, private: bool) -> Target:
     branch = branch or MAIN_BRANCH
     if not BRANCH.fullmatch(branch):
         raise UserError(
-            "--revision must be the name of a branch", got=branch, fix="use a name such as step-1000"
+            "--revision must be the name of a branch",
+            got=branch,
+            fix="use a name such as step-1000",
         )
     if hub.get_token() is None:
         raise UserError(
@@ -92,8 +95,8 @@ def open_target(repo: str, branch: str, private: bool) -> Target:
 
 def _check_name(repo: str) -> None:
     try:
-        hub.utils.validate_repo_id(repo)
-    except hub.utils.HFValidationError as error:
+        validate_repo_id(repo)
+    except HFValidationError as error:
         fix = "use a name such as me/my-model"
         raise UserError("--push must be the name of a repository", got=repo, fix=fix) from error
 
@@ -110,7 +113,7 @@ class _hub_problems:  # noqa: N801
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, hub_errors()):
             return
-        status = getattr(getattr(error, "response", None), "status_code", None)
+        status = int(getattr(getattr(error, "response", None), "status_code", 0))
         fix = FIXES.get(status, "check the network and run the same command again to resume")
         got = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         what = f"the Hub does not accept {self.repo}" if status else "the Hub cannot be reached"

@@ -41,7 +41,7 @@ class _Format(NamedTuple):
 
 def scores_of(folders: Iterable[Path], networks: Mapping[str, str]) -> list[CardScore]:
     """Return the scores in result folders of the networks with these fingerprints, by role."""
-    roles = {fingerprint: role for role, fingerprint in reversed(networks.items())}
+    roles = {fingerprint: role for role, fingerprint in reversed(list(networks.items()))}
     scores: list[CardScore] = []
     for file, kind in (found for folder in folders for found in _result_files(folder)):
         role = roles.get(kind.fingerprint(file))

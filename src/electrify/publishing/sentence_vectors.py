@@ -64,7 +64,7 @@ def export_sentence_vectors(encoder: Path, out: Path, pooling: Pooling, longest:
 def quiet_loading() -> Iterator[None]:
     """Silence transformers, which reports that an encoder has no weights for a pooler."""
     level = logging.get_verbosity()
-    logging.set_verbosity_error()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
@@ -92,9 +92,7 @@ def vector_difference(
 
 
 @torch.no_grad()
-def sentence_vectors(
-    encoder: Path, texts: Sequence[str], pooling: Pooling, longest: int
-) -> Tensor:
+def sentence_vectors(encoder: Path, texts: Sequence[str], pooling: Pooling, longest: int) -> Tensor:
     """Return the vectors of texts, one at a time, so that no vector depends on padding."""
     network, tokenizer = open_model(AutoModel, str(encoder))[0].eval(), open_tokenizer(str(encoder))
     vectors = []

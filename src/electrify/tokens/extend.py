@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from rich.console import Console
@@ -53,7 +53,8 @@ class ExtendTokenizer(config.AcceptsTextPaths):
     """Count the words of at most about this many characters, sampled evenly by document."""
 
 
-class NewWord(NamedTuple):
+@dataclass(frozen=True)
+class NewWord:
     """A word to add, its occurrences in the documents, and its tokens before."""
 
     entry: str
@@ -67,7 +68,8 @@ class NewWord(NamedTuple):
         return self.count * (self.pieces - 1)
 
 
-class Chunk(NamedTuple):
+@dataclass(frozen=True)
+class Chunk:
     """Text between two spaces: its occurrences, its words, and its ids before."""
 
     text: str
@@ -143,8 +145,7 @@ def _extend(
         "other_words": others,
         "left_out": {reason: count for reason, count in left_out.items() if count},
         "new": [
-            {"word": w.text, "token": w.entry, "count": w.count, "pieces": w.pieces}
-            for w in chosen
+            {"word": w.text, "token": w.entry, "count": w.count, "pieces": w.pieces} for w in chosen
         ],
     }
 
@@ -225,16 +226,15 @@ def _encode(tokenizer: LoadedTokenizer, texts: list[str]) -> Iterator[tuple[int,
     return (tuple(encoding.ids) for encoding in encodings)
 
 
-def _report(
-    settings: ExtendTokenizer, extended: LoadedTokenizer, summary: dict[str, Any]
-) -> None:
-    new, tokens, words = summary["new"], summary["tokens"], max(1, summary["words"])
+def _report(settings: ExtendTokenizer, extended: LoadedTokenizer, summary: dict[str, Any]) -> None:
+    new, words = summary["new"], max(1, summary["words"])
+    before, after = summary["tokens"]["before"], summary["tokens"]["after"]
     print(f"{settings.out}: {description(extended)}")
     if len(new) < settings.add:
         print(f"note: the documents give only {len(new):,} words instead of {settings.add:,}")
     print(
-        f"tokens per word of the documents: {tokens['before'] / words:.3f} before, "
-        f"{tokens['after'] / words:.3f} after ({tokens['after'] / tokens['before'] - 1:+.1%} tokens)"
+        f"tokens per word of the documents: {before / words:.3f} before, "
+        f"{after / words:.3f} after ({after / before - 1:+.1%} tokens)"
     )
     numbers = [Column(name, justify="right") for name in ("count", "tokens before", "tokens saved")]
     table = Table("new word", *numbers, box=None)
