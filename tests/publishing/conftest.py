@@ -25,8 +25,8 @@ def run_of(shards, tmp_path_factory) -> Callable[[str], Path]:
         recipe = tiny_recipe(architecture)
         fields = {**recipe.discriminator.config, "max_position_embeddings": 512}
         recipe = replace(recipe, discriminator=replace(recipe.discriminator, config=fields))
-        steps = {"steps": 4, "save_every": 2, "keep_percent": [50, 100], "warmup": 1}
-        sizes = {"batch_size": 4, "length": 32, "eval_every": 4, "eval_batches": 1}
+        steps = {"run.steps": 4, "run.save_every": 2, "run.keep_percent": [50, 100]}
+        sizes = {"run.batch_size": 4, "run.length": 32, "run.eval_every": 4, "optimizer.warmup": 1}
         electrify.pretrain(recipe, data=shards, out=out, device="cpu", **steps, **sizes)
         return out
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 
 from electrify.errors import UserError
-from electrify.finetuning.encoder import fingerprint, open_encoder
+from electrify.finetuning.encoder import fingerprint
 from electrify.models.export import ENCODER_ROLE, update_card
 from electrify.objectives.card import CardInputs, CardUse, card
 from electrify.objectives.card_metadata import CardDetails
@@ -36,7 +36,8 @@ from electrify.publishing.scores import (
 from electrify.publishing.sentence_vectors import (
     SENTENCES_FOLDER,
     export_sentence_vectors,
-    sentence_transformers,
+    need_sentence_transformers,
+    write_sentence_card,
 )
 from electrify.training.export_run import Exported, export_checkpoint
 from electrify.training.options import NEWEST
@@ -49,7 +50,7 @@ def export(settings: ExportModel) -> dict[str, Path]:
     """Write the folders that are missing, update cards, upload; returns the folders by name."""
     settings = _checked(settings)
     if settings.sentence_transformers:
-        sentence_transformers()
+        need_sentence_transformers()
     if settings.onnx:
         need_onnx()
     target = None
@@ -64,12 +65,11 @@ def export(settings: ExportModel) -> dict[str, Path]:
     sentences = settings.out / SENTENCES_FOLDER
     if settings.sentence_transformers:
         encoder = _encoder(exported.folders, settings.out)
-        longest = open_encoder(str(encoder)).longest_text
-        folders[SENTENCES_FOLDER] = export_sentence_vectors(
-            encoder, sentences, settings.pooling, longest
+        folders[SENTENCES_FOLDER] = export_sentence_vectors(encoder, sentences, settings.pooling)
+        use = CardUse(pooling=settings.pooling)
+        write_sentence_card(
+            sentences, card(ENCODER_ROLE, exported.networks[ENCODER_ROLE], facts, use)
         )
-        text = card(ENCODER_ROLE, _main(exported), facts, CardUse(pooling=settings.pooling))
-        update_card(sentences, SENTENCES_FOLDER, "README.md", text)
     onnx = {}
     if settings.onnx:
         onnx = export_onnx(exported.folders, settings.out / ONNX_FOLDER)
@@ -145,10 +145,6 @@ def known_base_model(facts: CardInputs) -> str:
     if source.count("/") != 1 or Path(source).exists() or Path(source).is_absolute():
         return ""
     return source if isinstance(try_to_load_from_cache(source, "config.json"), str) else ""
-
-
-def _main(exported: Exported) -> object:
-    return exported.networks[ENCODER_ROLE]
 
 
 def _encoder(folders: Mapping[str, Path], out: Path) -> Path:
