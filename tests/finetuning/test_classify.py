@@ -93,6 +93,15 @@ def test_scores_equal_a_naive_loop(kind, request, tmp_path):
     assert "accuracy" not in result
 
 
+def test_calibration_subtracts_the_scores_without_text(detector, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n")
+    plain, prior = run(detector, path)["scores"], naive(detector, "")
+    for before, after in zip(plain, run(detector, path, calibrate=True)["scores"], strict=True):
+        wanted = {label: score - prior[label] for label, score in before.items()}
+        assert after == pytest.approx(wanted, abs=1e-5)
+
+
 def test_a_sentence(detector, capsys):
     given = ["classify", str(detector), "kata loso midi", "--template", TEMPLATE]
     assert main([*given, "--labels", LABELS]) == 0
