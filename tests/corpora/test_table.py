@@ -9,8 +9,9 @@ from collections import Counter
 import pytest
 from tests.corpora.test_plaintext import COMPRESSORS, read, texts_of
 
+from electrify.cli import main
 from electrify.corpora import archive, plaintext, table
-from electrify.corpora.document import Document
+from electrify.corpora.document import Document, Slice, read_parquet
 from electrify.corpora.table import NOT_CSV, OTHER_WIDTH, Csv
 from electrify.corpora.troubles import EMPTY, REPAIRED, TOO_LARGE, TRUNCATED
 from electrify.errors import UserError
@@ -93,7 +94,8 @@ def test_files_without_rows_are_counted(tmp_path, data):
 @pytest.mark.parametrize(
     ("data", "what", "fix"),
     [
-        (b"id,Text\n1,x\n", "no column 'text'", "use --text Text"),
+        (b"id,my_text\n1,x\n", "no column 'text'", "use --text my_text"),
+        (b"review,body\n1,x\n", "no column 'text'", "choose one of them with --text"),
         (b"1,Some words.\n", "no column 'text'", "such as --text 1"),
         (b"text,text\n1,x\n", "several columns named 'text'", "rename"),
         (b'"id,text\n1,x\n', "the first row cannot be parsed", "--quotes False"),
@@ -106,6 +108,38 @@ def test_a_file_without_the_column_is_refused_before_reading(tmp_path, data, wha
         next(Csv().parts([tmp_path]))
     assert "b.csv" in error.value.what
     assert fix in error.value.fix
+
+
+@pytest.mark.parametrize("name", ["Text", "content", "review"])
+def test_a_column_with_another_common_name_is_found_and_named(tmp_path, name):
+    data = f'\ufeffid;stars;"{name}"\n7;5;"one; ""1""\nmore"\n8;4;two\n'.encode()
+    texts, tally = texts_of(tmp_path / "a.csv", data, Csv())
+    assert texts == ['one; "1"\nmore', "two"]
+    assert tally == {f"note: no column 'text'; read column {name!r}": 2}
+    assert texts_of(tmp_path / "a.csv", data, Csv(text="stars")) == (["5", "4"], {})
+    with pytest.raises(UserError, match="no column 'star'"):  # a named column is never guessed
+        texts_of(tmp_path / "a.csv", data, Csv(text="star"))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_the_command(tmp_path, capsys, suffix):
+    data = b'\xef\xbb\xbfid,review\n7,"A ""fine"" film,\nto be seen."\n8,Too long.\n9\n'
+    path = tmp_path / f"reviews.csv{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](data))
+    out = tmp_path / "docs"
+    assert main(["corpus", "csv", str(path), "--out", str(out), "--workers", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "2 documents" in said
+    assert "read column 'review'" in said
+    assert OTHER_WIDTH in said
+    texts = [document.text for document in read_parquet([Slice(*out.glob("*.parquet"))])]
+    assert texts == ['A "fine" film,\nto be seen.', "Too long."]
+    named = ["corpus", "csv", str(path), "--text", "stars", "--out", str(tmp_path / "other")]
+    assert main(named) == 2
+    said = capsys.readouterr().err
+    assert "has no column 'stars'" in said
+    assert "got: columns id, review" in said
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("lines", [3, 300])

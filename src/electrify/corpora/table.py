@@ -28,12 +28,17 @@ from electrify.corpora.plaintext import (
     chunks_of,
     split_files,
 )
-from electrify.corpora.troubles import TOO_LARGE, missing, several_columns
+from electrify.corpora.troubles import NOTE, TOO_LARGE, missing, several_columns
 from electrify.errors import UserError
 
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 _TSV = compressed_suffixes(".tsv")
 SAMPLED_ROWS = 100  # that show which delimiter a file has
+COMMON_NAMES = (
+    "text", "content", "contents", "body", "document", "article", "passage", "paragraph",
+    "sentence", "review", "comment", "post", "message", "tweet", "abstract", "story",
+)  # fmt: skip
+"""Names of columns that are read if no other is named and there is no column "text"."""
 OTHER_WIDTH = "row has another number of cells than the first row"
 NOT_CSV = "row has text after a closing quotation mark"
 # What the messages of the csv module contain.
@@ -54,6 +59,8 @@ class _Layout(NamedTuple):
     text: int
     id: int | None
     title: int | None
+    note: str
+    """Which column was found, if it is not the one that the settings name."""
 
 
 class _Row(NamedTuple):
@@ -163,7 +170,8 @@ class Csv(TextFields):
 
     suffixes: ClassVar[Sequence[str]] = compressed_suffixes(".csv", ".tsv")
     text: str = "text"
-    """Column with the text: its name, or its number (from 1) if the file has no header."""
+    """Column with the text: its name, or its number (from 1) if the file has no header; without
+    a column "text", the only one with another common name is read, such as content or review."""
     delimiter: Literal["comma", "semicolon", "tab"] | None = None
     """What separates cells; by default a tab in .tsv files, otherwise detected."""
     quotes: bool | None = None
@@ -193,6 +201,8 @@ class Csv(TextFields):
             elif row.cells and len(row.cells) != layout.width:
                 tally[OTHER_WIDTH] += 1
             elif row.cells:
+                if layout.note:
+                    tally[layout.note] += 1
                 text = decode_utf8(row.cells[layout.text].encode("latin-1"), tally)
                 row_id, title = (
                     None if column is None else _decoded(row.cells[column]) or None
@@ -241,7 +251,7 @@ class Csv(TextFields):
             ]
             names = self._names(cells[0] if cells else [])
             same_width = len({len(row) for row in cells}) == 1
-            found.append(((self.text in names, same_width, len(names)), dialect, names))
+            found.append(((self._found(names) in names, same_width, len(names)), dialect, names))
         _, dialect, names = max(found, key=lambda item: item[0])
         if not names:
             raise UserError(
@@ -250,9 +260,12 @@ class Csv(TextFields):
                 fix="close the quotation marks, and double those inside cells; if they enclose no "
                 "cells, use --quotes False",
             )
-        self._require_text(path, names)
-        optional = (names.index(name) if name in names else None for name in (self.id, self.title))
-        return _Layout(dialect, not self._is_number, len(names), names.index(self.text), *optional)
+        text = self._found(names)
+        self._require_text(path, names, text)
+        row_id, title = (names.index(n) if n in names else None for n in (self.id, self.title))
+        note = "" if text == self.text else f"{NOTE}no column {self.text!r}; read column {text!r}"
+        header = not self._is_number
+        return _Layout(dialect, header, len(names), names.index(text), row_id, title, note)
 
     def _dialect(self, delimiter: str, data: bytes) -> _Dialect:
         by_default = delimiter != "\t" or all_quoted(_first_line(data).split("\t"))
@@ -267,10 +280,16 @@ class Csv(TextFields):
             return [str(number) for number in range(1, len(first) + 1)]
         return [_decoded(cell).strip() for cell in first]
 
-    def _require_text(self, path: Path, names: Sequence[str]) -> None:
-        if self.text not in names:
-            error = missing(str(path), "column", "--text", self.text, [n[:40] for n in names])
+    def _found(self, names: Sequence[str]) -> str:
+        """Return the text column: the one in the settings, or else the only common name."""
+        common = [name for name in names if name.lower() in COMMON_NAMES]
+        guess = self.text == COMMON_NAMES[0] and self.text not in names and len(common) == 1
+        return common[0] if guess else self.text
+
+    def _require_text(self, path: Path, names: Sequence[str], text: str) -> None:
+        if text not in names:
+            error = missing(str(path), "column", "--text", text, [n[:40] for n in names])
             hint = "" if self._is_number else "; without a header, give a number, such as --text 1"
             raise UserError(error.what, got=error.got, fix=error.fix + hint)
-        if names.count(self.text) > 1:
-            raise several_columns(str(path), self.text, names)
+        if names.count(text) > 1:
+            raise several_columns(str(path), text, names)

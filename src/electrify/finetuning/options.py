@@ -364,6 +364,9 @@ class Classify(AcceptsTextPaths):
     score: Literal["auto"] | ScoreKind = "auto"
     """original: P(original), for discriminators; pseudo-likelihood: P(token), for masked LMs;
     auto: what the model is."""
+    calibrate: bool = False
+    """Subtract each label's score in the template without text, because some words are likelier
+    than others whatever the text."""
     length: int = 0
     """Maximum tokens per text with its template; 0 uses the model's own."""
     limit: int = 0

@@ -39,7 +39,8 @@ def kind_of(source: str) -> ScoreKind:
         got=", ".join(architectures) or "no architecture in its configuration",
         fix=f"did you mean {beside}?"
         if (beside / "config.json").is_file()
-        else "use a discriminator or a masked language model",
+        else "use a discriminator or a masked language model; an encoder alone, such as one for "
+        "sentence vectors, cannot score words",
     )
 
 

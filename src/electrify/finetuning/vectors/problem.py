@@ -68,7 +68,7 @@ class PairLearner(SentenceEncoder):
 
     def __init__(self, backbone: Any, pooling: Pooling, normalize: bool, scored: bool) -> None:
         super().__init__(backbone, pooling, normalize)
-        losses = import_sentence_transformers(".losses")
+        losses = import_sentence_transformers(".sentence_transformer.losses")
         # Without a model: only the vectors that we computed are passed to it.
         self.loss = getattr(losses, LOSSES[scored])(None)
 

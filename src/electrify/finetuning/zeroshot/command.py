@@ -3,6 +3,8 @@
 Every label is put into the template after the text. The score of a label is the mean, over its
 tokens, of the log-probability that the token is original (discriminators; Ni and Kao 2022, "ELECTRA
 is a Zero-Shot Learner, Too") or of the token itself, if it is masked (masked language models).
+--calibrate subtracts the score in the template without text (Zhao et al. 2021, "Calibrate Before
+Use").
 """
 
 # N texts, C labels
@@ -72,7 +74,8 @@ def classify(settings: Classify) -> ZeroShotResult:
     kind = settings.score if settings.score != "auto" else kind_of(source)
     encoder = open_encoder(source)
     length = min(settings.length or encoder.longest_text, encoder.longest)
-    filled, truncated = fill_template(encoder, template, labels, texts.first, length)
+    given = [*texts.first, *[""] * settings.calibrate]
+    filled, truncated = fill_template(encoder, template, labels, given, length)
     scorer = load_scorer(source, kind, encoder, settings.device)
     with progress("classifying") as update:
         sums = sentence_scores(
@@ -83,6 +86,8 @@ def classify(settings: Classify) -> ZeroShotResult:
         )
     counts = np.array([one.unscored.count(0) for one in filled])
     scores_NC = (sums / counts).reshape(-1, len(labels))
+    if settings.calibrate:
+        scores_NC = scores_NC[:-1] - scores_NC[-1]
     result = zero_shot_result(labels, scores_NC, gold)
     if truncated:
         cut = f"{truncated:,} texts do not fit into {length} tokens and are truncated"

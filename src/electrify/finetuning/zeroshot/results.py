@@ -20,7 +20,8 @@ class ZeroShotResult(TypedDict, total=False):
     predictions: list[str]
     """The label of every text."""
     scores: list[dict[str, float]]
-    """The mean log-probability of the tokens of each label, for every text."""
+    """The mean log-probability of the tokens of each label, for every text; with --calibrate,
+    minus that without text."""
     accuracy: float
     interval: tuple[float, float]
     """95 % Wilson interval of the accuracy."""
