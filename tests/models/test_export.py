@@ -239,4 +239,5 @@ def test_a_new_generator_takes_its_sizes_from_a_released_discriminator(tokenizer
     generator, discriminator = pair.generator.config, pair.discriminator.config
     assert generator.num_hidden_layers == discriminator.num_hidden_layers == 2
     assert generator.hidden_size * 2 == discriminator.hidden_size
-    assert pair.notes == []
+    [note] = pair.notes
+    assert note == "generator: from scratch; the released discriminator has another hidden_size"

@@ -116,7 +116,8 @@ def test_a_tokenizer_that_is_no_extension_is_refused(released, tmp_path):
     names = [t for t, _ in sorted(other.backend.get_vocab().items(), key=lambda item: item[1])]
     from electrify.tokens.tokenizer import from_vocabulary
 
-    larger = from_vocabulary([*names, *(f"other{n}" for n in range(400))])
+    special, words = names[:5], names[5:]
+    larger = from_vocabulary([*special, *reversed(words), *(f"other{n}" for n in range(400))])
     with pytest.raises(UserError, match="not an extension of the released model's"):
         build_pair(from_released(folder, architecture), vocabulary_of(larger))
     vocabulary = vocabulary_of(extended(base, kind))

@@ -32,6 +32,7 @@ OTHER = {
     "optimizer.schedule": "cosine",
     "run.init": "huggingface",
     "run.output_bias": "frequencies",
+    "run.new_embeddings": "random",
     "run.precision": "bf16",
     "run.attn_implementation": "eager",
     **{name: ((0.0, 0.3), (1.0, 0.1)) for name in FIELDS if name.startswith("schedules.")},

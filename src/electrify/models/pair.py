@@ -230,6 +230,9 @@ def generator_config(
     if network.depth != 1.0:
         layers = max(1, round(large.num_hidden_layers * network.depth))
         fields[names["num_hidden_layers"]] = layers
+        for name, value in fields.items():  # released files may list the kind of every layer
+            if isinstance(value, list) and len(value) == large.num_hidden_layers:
+                fields[name] = value[:layers]
     return _config(network, architecture, fields | network.config, vocabulary)
 
 
