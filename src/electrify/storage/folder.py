@@ -16,6 +16,7 @@ from typing import Any, Self
 from electrify.errors import UserError
 from electrify.storage.commit import differences, left_over, made_before
 from electrify.storage.lock import hold
+from electrify.storage.url import url_of
 
 
 class Claim:
@@ -37,6 +38,13 @@ class Claim:
         early: Collection[str] = (),
         strange: str = "files that electrify did not make",
     ) -> None:
+        if url := url_of(folder):
+            raise UserError(
+                "--out must be a folder on a file system",
+                got=url,
+                fix='use a local folder, then copy it: python -c "import fsspec; '
+                f"fs, path = fsspec.url_to_fs('{url}'); fs.put('FOLDER/', path, recursive=True)\"",
+            )
         self._identity, self._lock_path = folder / identity, folder / lock
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is a file", got=f"{folder}", fix="use a folder for --out")

@@ -22,7 +22,7 @@ class Pretrain(FromRecipe):
     """
 
     data: Path
-    """Folder of shards made by `electrify prepare`."""
+    """Folder of shards made by `electrify prepare`, or its URL (s3://…, gs://…), copied first."""
     out: Path
     """Folder of the run."""
     micro_batch: int = 0

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from electrify.training.schedule import factor
 from electrify.training.setup import set_up
 from electrify.training.sharding import check_can_shard
 from electrify.training.signals import Stop, parse_duration, watching
+from electrify.training.staging import staged
 from electrify.training.training import Cadence, Stepper, Training
 
 
@@ -56,6 +58,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         check_extension(settings)
     budget = parse_duration(settings.budget, "--budget") if settings.budget else 0.0
     stop = Stop(parse_duration(settings.max_time, "--max-time") if settings.max_time else None)
+    settings = replace(settings, data=staged(settings.data))
     folder, engine = RunFolder(settings.out), Engine(device=settings.device)
     asked = settings.recipe.run.precision
     engine.use(engine.main_first(lambda: folder.choice(asked, engine.device.type)))

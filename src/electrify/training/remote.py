@@ -43,14 +43,14 @@ def mask(text: str) -> str:
     return _QUERY.sub(r"\1***", _USER.sub(r"\1***@", text))
 
 
-def open_remote(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL, and the path in it."""
+def open_remote(url: str, option: str = "--upload") -> tuple[Any, str]:
+    """Return the fsspec file system of a URL, which an option gave, and the path in it."""
     protocol, colon, location = url.partition("://")
     # Without a location, the working directory is used. A chain such as simplecache::file:// hides
     # where it leads, for example into the run.
     if not colon or not location.strip("/") or "::" in url:
         raise UserError(
-            "--upload must be the URL of a folder",
+            f"{option} must be the URL of a folder",
             got=mask(url),
             fix="use file:///folder, s3://bucket/folder, …",
         )
@@ -65,7 +65,7 @@ def open_remote(url: str) -> tuple[Any, str]:
         ) from error
     except (AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
-            "--upload does not support this URL",
+            f"{option} does not support this URL",
             got=mask(f"{url} ({error})"),
             fix="use a URL that fsspec supports: file, s3, gs, hf, …",
         ) from error
