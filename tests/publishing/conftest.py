@@ -12,7 +12,12 @@ from tests.publishing.fake_hub import FakeHub
 
 import electrify
 
-ARCHITECTURES = ("electra", "albert", "modernbert")
+ARCHITECTURES = (
+    "electra",
+    pytest.param("albert", marks=pytest.mark.slow),
+    pytest.param("modernbert", marks=pytest.mark.slow),
+)
+"""Every face is tested on three; on one by default."""
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +36,19 @@ def run_of(shards, tmp_path_factory) -> Callable[[str], Path]:
         return out
 
     return run
+
+
+@pytest.fixture(scope="session")
+def sentences_of(run_of) -> Callable[[str], Path]:
+    """Return a function that returns an export of an architecture with sentence vectors."""
+
+    @cache
+    def exported(architecture: str) -> Path:
+        out = run_of(architecture).parent / "model"
+        electrify.export(run=run_of(architecture), out=out, sentence_transformers=True)
+        return out
+
+    return exported
 
 
 @pytest.fixture

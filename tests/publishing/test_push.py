@@ -81,7 +81,10 @@ def run_command(*arguments: object, hub: str) -> subprocess.Popen:
     )
 
 
-@pytest.mark.parametrize("accepted", [0, 1, 2])
+@pytest.mark.parametrize(
+    "accepted",
+    [pytest.param(0, marks=pytest.mark.slow), 1, pytest.param(2, marks=pytest.mark.slow)],
+)
 def test_a_killed_push_is_resumed_and_every_file_arrives_once(accepted, run_of, fake_hub, tmp_path):
     command = (run_of("electra"), "--out", tmp_path / "model", "--push", REPO)
     fake_hub.accepted_puts = accepted

@@ -29,6 +29,8 @@ class CardScore(NamedTuple):
     file: str
     sha256: str
     seed: int | None = None
+    settings: str = ""
+    """How it was evaluated: hyperparameters, the number of training rows or of pairs."""
 
 
 class CardDetails(NamedTuple):
@@ -90,6 +92,7 @@ def _eval_result(score: CardScore) -> EvalResult:
         metric_value=score.value,
         metric_args={
             **seed,
+            **({"settings": score.settings} if score.settings else {}),
             "network": score.network,
             "result_file": score.file,
             "sha256": score.sha256,

@@ -118,15 +118,16 @@ def _describes(settings: ExportModel) -> bool:
 
 
 def _details(settings: ExportModel, exported: Exported) -> CardDetails:
-    fingerprints = {role: fingerprint(str(path)) for role, path in exported.folders.items()}
+    folders = {**exported.folders, SENTENCES_FOLDER: settings.out / SENTENCES_FOLDER}
+    fingerprints = {role: fingerprint(str(p)) for role, p in folders.items() if p.is_dir()}
     if settings.scores:
         scores = need_scores(settings.scores, fingerprints)
     else:
         scores = scores_of(result_folders_beside(settings.run, settings.out), fingerprints)
     files = sorted({score.file for score in scores})
     if files:
-        folders = ", ".join(sorted({Path(file).parts[0] for file in files}))
-        print(f"scores: {len(scores)} of {len(files)} result files in {folders}")
+        found = ", ".join(sorted({Path(file).parts[0] for file in files}))
+        print(f"model cards: {len(scores)} scores from {len(files)} result files in {found}")
     return CardDetails(
         settings.language,
         settings.license,

@@ -1,7 +1,7 @@
 """Find the results of evaluating an exported model, for its card.
 
 A result belongs to a model if it has the fingerprint of one of its networks. The files are those of
-`glue`, `squad` and `blimp`, and every result.json in the format that all benchmarks share
+`squad` and `blimp`, and those of `glue` and `suite`, which have the format of all benchmarks
 (finetuning/results.py). Every score keeps the name and the SHA-256 of its file.
 """
 
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from electrify.errors import UserError
 from electrify.finetuning.glue.tasks import TASKS
 from electrify.finetuning.results import Result
+from electrify.finetuning.suite.file import SuiteTask, read_suite
+from electrify.finetuning.suite.record import COPY
 from electrify.objectives.card_metadata import CardScore
 from electrify.storage.commit import read_json, sha256_of
 
@@ -117,21 +119,55 @@ def _shared_fingerprint(file: _File) -> str:
 
 
 def _shared_scores(file: _File, role: str, digest: str) -> Iterator[CardScore]:
-    content = file.content
-    task = TASKS.get(content["task"])
-    if task is not None:
-        name, dataset, config = f"GLUE {task.title}", "nyu-mll/glue", task.name
-        kind = "text-classification" if task.labels else "sentence-similarity"
-    else:
-        name, dataset, config, kind = content["task"], content["task"], "", "other"
+    """Yield the scores of a seed on a task of GLUE, or on any task of a suite."""
+    content, row = file.content, _suite_task(file)
+    settings = f"{content['preset']}, {content['train_rows']:,} training rows"
     for split, metrics in content["scores"].items():
-        shown = GLUE_SPLITS.get((content["task"], split), split) if task else split
+        about = _DATASETS.get(row.benchmark, _own_dataset)(file, row, split)
         for metric, value in metrics.items():
-            if value is not None:
-                about = (name, dataset, config, shown, kind, metric, float(value), role)
-                yield CardScore(*about, file.name, digest, content["seed"])
+            if value is not None and not metric.endswith(NOT_SCORES):
+                known = (*about, metric, float(value), role, file.name, digest)
+                yield CardScore(*known, content["seed"], settings)
 
 
+def _suite_task(file: _File) -> SuiteTask:
+    """Return the row of a suite that a result is of; for other folders, one of the task's name.
+
+    A suite may give a GLUE task another name, and the name of a GLUE task to other files.
+    """
+    task, suite = file.content["task"], file.path.absolute().parents[3] / COPY
+    rows = read_suite(suite).tasks if suite.is_file() else []
+    named = SuiteTask(name=task, task=task if task in TASKS else "")
+    return next((row for row in rows if row.name == task), named)
+
+
+_About = tuple[str, str, str, str, str]
+"""The first fields of a CardScore: dataset, its name on the Hub, configuration, split, task."""
+
+
+def _glue_dataset(file: _File, row: SuiteTask, split: str) -> _About:
+    task = TASKS[row.task]
+    shown = GLUE_SPLITS.get((row.task, split), split)
+    kind = "text-classification" if task.labels else "sentence-similarity"
+    return f"GLUE {task.title}", "nyu-mll/glue", task.name, shown, kind
+
+
+def _squad_dataset(file: _File, row: SuiteTask, split: str) -> _About:
+    return _squad_version(file.content["identity"]["version"])
+
+
+def _squad_version(version: str) -> _About:
+    dataset = SQUAD_DATASETS.get(version, "squad")
+    return f"SQuAD {version}", dataset, "", "validation", "question-answering"
+
+
+def _own_dataset(file: _File, row: SuiteTask, split: str) -> _About:
+    return row.name, row.name, "", split, OWN_TASKS.get(row.kind, "other")
+
+
+_DATASETS = {"glue": _glue_dataset, "squad": _squad_dataset, "own": _own_dataset}
+OWN_TASKS = {"classes": "text-classification", "tags": "token-classification"}
+"""The Hub's names of kinds of labels."""
 GLUE_SPLITS = {
     **{(task, "dev"): "validation" for task in TASKS},
     ("mnli", "dev"): "validation_matched",
@@ -139,6 +175,8 @@ GLUE_SPLITS = {
 }
 """The Hub's names of the development splits."""
 SQUAD_DATASETS = {"1.1": "rajpurkar/squad", "2.0": "rajpurkar/squad_v2"}
+NOT_SCORES = ("total", "thresh")
+"""How the names of numbers of SQuAD's script end that are not scores."""
 
 
 def _squad_fingerprint(file: _File) -> str:
@@ -148,12 +186,12 @@ def _squad_fingerprint(file: _File) -> str:
 
 def _squad_scores(file: _File, role: str, digest: str) -> Iterator[CardScore]:
     content = file.content
-    version, seed = content["version"], content.get("settings", {}).get("seed")
-    dataset = SQUAD_DATASETS.get(version, "squad")
+    settings, questions = content.get("settings", {}), content.get("train", {}).get("questions")
+    trained = "" if questions is None else f"{questions:,} training questions"
     for metric, value in content["scores"].items():
-        if not metric.endswith(("total", "thresh")) and value is not None:
-            about = (f"SQuAD {version}", dataset, "", "validation", "question-answering")
-            yield CardScore(*about, metric, float(value), role, file.name, digest, seed)
+        if not metric.endswith(NOT_SCORES) and value is not None:
+            about = (*_squad_version(content["version"]), metric, float(value), role)
+            yield CardScore(*about, file.name, digest, settings.get("seed"), trained)
 
 
 def _blimp_scores(file: _File, role: str, digest: str) -> Iterator[CardScore]:
@@ -163,7 +201,8 @@ def _blimp_scores(file: _File, role: str, digest: str) -> Iterator[CardScore]:
         name = "BLiMP" if everything else f"BLiMP {score['name'].replace('_', ' ')}"
         config = "" if everything else score["name"]
         about = (name, "nyu-mll/blimp", config, "train", "other", "accuracy")
-        yield CardScore(*about, float(score["accuracy"]), role, file.name, digest)
+        pairs = f"{score['pairs']:,} pairs"
+        yield CardScore(*about, float(score["accuracy"]), role, file.name, digest, None, pairs)
 
 
 FORMATS = (
