@@ -881,3 +881,27 @@ def test_packed_shards_give_a_note(nursery, recipe, docs, vocab, tmp_path):
     command = ("pretrain", recipe, "--data", data, "--out", tmp_path / "run", "--run.steps", 1)
     assert nursery.run(*command, log=log) == 0, log.read_text()
     assert "note: layout packed: attention crosses the documents" in log.read_text()
+
+
+def test_general_text_is_mixed_in_and_its_loss_is_reported(nursery, recipe, shards, tmp_path):
+    command = ("pretrain", recipe, "--data", shards, "--run.steps", 20, "--run.eval-every", 10)
+    command += ("--general", shards, "--general-share", 0.25, "--out")
+    log = tmp_path / "log"
+    assert nursery.run(*command, tmp_path / "unbroken", log=log) == 0, log.read_text()
+    assert "mixed with 25% general text" in log.read_text()
+    assert "general text: " in log.read_text()
+    records = read_records(tmp_path / "unbroken" / "metrics.jsonl")
+    evaluated = [r for r in records if r["split"] == "validation"]
+    assert [r["step"] for r in evaluated] == [0, 10, 20]
+    # Here the general shards are those of the run.
+    assert all(r["general_generator_loss"] == r["generator_loss"] for r in evaluated)
+    pid = nursery.start(*command, tmp_path / "run", log=log)
+    wait_for(tmp_path / "run" / "metrics.jsonl")
+    os.kill(pid, signal.SIGKILL)
+    nursery.wait()
+    assert nursery.run("pretrain", "--resume", tmp_path / "run", log=log) == 0, log.read_text()
+    assert_equal(tmp_path / "run", tmp_path / "unbroken")
+    other = (*command[:-2], 0.5, "--out", tmp_path / "run")
+    assert nursery.run(*other, log=log) == 2
+    assert nursery.run(*command[:6], "--general-share", 0.5, "--out", tmp_path / "x", log=log) == 2
+    assert "add --general SHARDS" in log.read_text()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from electrify.batches.batch import Batch
 from electrify.batches.keyed_random import key_of, uniforms
 from electrify.batches.masking import Flags, Ids, Masking, choose_slots, mask_tokens
+from electrify.batches.mixture import Mixture
 from electrify.batches.order import examples_at
 from electrify.batches.packing import PackedRow, PackedRows
 from electrify.errors import UserError
@@ -50,7 +51,7 @@ class Batches:
 
     def __init__(
         self,
-        examples: Shards | PackedRows,
+        examples: Shards | PackedRows | Mixture,
         tokenizer: LoadedTokenizer,
         masking: Masking,
         batch_size: int,
@@ -105,6 +106,8 @@ class Batches:
     def _chosen(self, numbers_B: Ids) -> Ids:
         """Return the indices of the examples with these numbers."""
         total = len(self.examples)
+        if isinstance(self.examples, Mixture):
+            return self.examples.chosen(numbers_B, self.seed)
         return examples_at(numbers_B, total, self.seed) if self.shuffled else numbers_B % total
 
     def _unscheduled(self, step: int) -> BatchPlan:

@@ -202,7 +202,7 @@ def fall_per_doubling(points: Iterable[tuple[int, float]]) -> float:
     1.0
     """
     finite = [(step, loss) for step, loss in points if step > 0 and isfinite(loss)]
-    late = [(log2(step), loss) for step, loss in finite if step >= finite[-1][0] / 2]
+    late = [(log2(step), loss) for step, loss in finite if step >= max(1, finite[-1][0] / 2)]
     return -linear_regression(*zip(*late, strict=True)).slope if len(late) > 2 else nan
 
 

@@ -36,7 +36,7 @@ def _show_run(settings: Show) -> None:
     from electrify.reports.spelling import speller
     from electrify.reports.threshold import of_run
     from electrify.training.folder import RunFolder
-    from electrify.training.summary import verdict_text
+    from electrify.training.summary import forgetting_text, verdict_text
     from electrify.training.trained import load_trained
 
     loaded = load_trained(settings.folder)
@@ -54,6 +54,8 @@ def _show_run(settings: Show) -> None:
         console.print()
     if verdict := verdict_text(settings.folder):
         console.print(Text(verdict))
+    if forgetting := forgetting_text(settings.folder):
+        console.print(Text(forgetting))
 
 
 def lines(

@@ -12,6 +12,7 @@ from torch import Tensor
 from electrify.batches.batch import Batch
 from electrify.batches.loader import ArrayBatch, Batches
 from electrify.batches.masking import Masking
+from electrify.batches.mixture import Mixture
 from electrify.batches.packing import PackedRows
 from electrify.errors import UserError
 from electrify.models.inputs import batch_to_device
@@ -60,9 +61,46 @@ def open_data(
     return tokenizer, shards
 
 
+def open_general(
+    folder: Path, share: float, shards: Shards, recipe: Recipe, verified: Verified | None = None
+) -> Shards | Mixture:
+    """Return the training examples with a share of general text, after checking its shards."""
+    if not 0 <= share < 1:
+        raise UserError(
+            "--general-share must be at least 0 and less than 1",
+            got=f"{share}",
+            fix="use 0.1 to take 10 % of the examples from --general",
+        )
+    general = check_split(folder, "train", verified)
+    for name in ("length", "tokenizer"):
+        ours, theirs = (_prepared_with(each, name) for each in (shards, general))
+        if ours != theirs:
+            raise UserError(
+                f"--general was prepared with another {name} than --data",
+                got=f"{theirs} in {folder}, {ours} in {shards.folder}",
+                fix=f"electrify prepare DOCS --tokenizer {shards.folder / 'tokenizer'} "
+                f"--length {shards.length} --out GENERAL",
+            )
+    check_split(folder, "validation", verified)
+    if share and recipe.run.packing:
+        raise UserError(
+            "packed rows cannot be mixed with general text",
+            got=f"--general-share {share} with run.packing = true",
+            fix="use --run.no-packing, or --general-share 0",
+        )
+    return Mixture(shards, general, share) if share else shards
+
+
+def _prepared_with(shards: Shards, name: str) -> str:
+    identity = shards.manifest["identity"]
+    if name == "length":
+        return f"{shards.length} tokens"
+    return f"{shards.vocab_size:,} tokens ({identity['tokenizer']['sha256'][:12]})"
+
+
 def training_task(
     recipe: Recipe,
-    shards: Shards,
+    shards: Shards | Mixture,
     tokenizer: LoadedTokenizer,
     engine: Engine,
     progress: Progress | None = None,
@@ -124,9 +162,10 @@ def validation_task(
     return Validation(task, count, baselines)
 
 
-def rows_of(recipe: Recipe, shards: Shards) -> Shards | PackedRows:
+def rows_of(recipe: Recipe, shards: Shards | Mixture) -> Shards | PackedRows | Mixture:
     """Return what the rows of a batch are: examples, or several of them packed into one row."""
-    return PackedRows(shards) if recipe.run.packing else shards
+    packed = recipe.run.packing and isinstance(shards, Shards)
+    return PackedRows(shards) if packed else shards
 
 
 def token_counts(shards: Shards, tokenizer: LoadedTokenizer) -> NDArray[np.int64]:

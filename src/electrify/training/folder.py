@@ -244,6 +244,9 @@ class RunFolder(NamedTuple):
             "data": fingerprint,
             "budget": settings.budget,
         }
+        if settings.general is not None and settings.general_share:  # else it changes no weight
+            general = sha256_of(settings.general / "manifest.json")
+            identity["general"] = {"manifest_sha256": general, "share": settings.general_share}
         latest = {
             "data_absolute": str(data.absolute()),
             "data_from_run": os.path.relpath(data, self.path),

@@ -16,7 +16,7 @@ from electrify.training.saving import (
     save_errors_handled,
     weights_are_finite,
 )
-from electrify.training.training import Training
+from electrify.training.training import GENERAL, Training
 from electrify.training.update import add
 
 RELOAD, GUARD, REPLAN = "reload", "guard", "replan"
@@ -74,7 +74,8 @@ def train(run: Training, start: int) -> Done:
 def train_from(run: Training, start: int) -> Done:
     """Train from a step to the last one, or until there is a reason to stop."""
     stepper, guard, cadence, clock = run.stepper, run.guard, run.cadence, Clock()
-    if start and cadence.due(start, cadence.evaluate):
+    # Forgetting is measured from step 0 on.
+    if (start or run.general is not None) and cadence.due(start, cadence.evaluate):
         evaluate_at(run, start)  # the run may have stopped after the save and before its evaluation
     batches = ahead(stepper.task.batches, range(start, cadence.steps), run.workers)
     requested = Requests(stop=bool(reason_to_stop(run)), save=False)
@@ -169,6 +170,9 @@ def evaluate_at(run: Training, step: int) -> None:
         return
     with run.stepper.spent.on("evaluation"):
         metrics = validate(run.stepper, run.validation, lambda: reason_to_stop(run))
+        if run.general is not None:
+            general = validate(run.stepper, run.general, lambda: reason_to_stop(run))
+            metrics |= {f"{GENERAL}{name}": value for name, value in general.items()}
     if reason_to_stop(run):
         return  # the evaluation may be incomplete; it is repeated when the run resumes
     run.evaluated = step

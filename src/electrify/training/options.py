@@ -25,6 +25,10 @@ class Pretrain(FromRecipe):
     """Folder of shards made by `electrify prepare`, or its URL (s3://…, gs://…), copied first."""
     out: Path
     """Folder of the run."""
+    general: Path | None = None
+    """Shards of general text: the run reports how its validation loss on them changes."""
+    general_share: float = 0.0
+    """Fraction of the training examples taken from --general, which lessens forgetting."""
     micro_batch: int = 0
     """Examples per forward and backward pass (gradient accumulation); 0 disables splitting."""
     workers: int = 1
@@ -73,7 +77,10 @@ NOT_REPEATED = ("recipe", "name", "data", "out", "budget", "max_time")
 def repeated_options(settings: Pretrain) -> dict[str, Any]:
     """Return the options that `--resume` repeats, which are stored in the run."""
     table, names = to_dict(settings), [field.name for field in fields(Pretrain)]
-    return {name: table[name] for name in names if name not in NOT_REPEATED}
+    options = {name: table[name] for name in names if name not in NOT_REPEATED}
+    if settings.general is not None:
+        options["general"] = str(settings.general.absolute())
+    return options
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,6 @@ def observers(
 
 
 def last_evaluated(folder: RunFolder, start: int) -> int:
-    """Return the last step up to `start` whose validation metrics are in the journal."""
+    """Return the last step up to `start` whose validation metrics are in the journal, or -1."""
     records = (r for r in read_metrics(folder.path) if r["split"] == "validation")
-    return max((r["step"] for r in records if r["step"] <= start), default=0)
+    return max((r["step"] for r in records if r["step"] <= start), default=-1)

@@ -9,17 +9,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from electrify.batches.mixture import Mixture
 from electrify.config import check_minimum
-from electrify.errors import EXIT_INTERRUPTED
+from electrify.errors import EXIT_INTERRUPTED, UserError
 from electrify.objectives.bands import sizes_of
 from electrify.recipes.schedules import jumps
 from electrify.recipes.schema import Recipe, check, override
 from electrify.storage.verified import Verified
+from electrify.tokens.store import Shards
 from electrify.training import checkpoint, summary
 from electrify.training.batch_plan import BatchPlans
 from electrify.training.budget import announcement, as_before, fit_to_budget, steps_that_fit
 from electrify.training.checkpoint import Policy
-from electrify.training.data import open_data, validation_task
+from electrify.training.data import open_data, open_general, validation_task
 from electrify.training.engine import Engine
 from electrify.training.evaluate import warm_up
 from electrify.training.extension import (
@@ -54,6 +56,12 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
     """
     check(settings.recipe)
     check_minimum(settings, micro_batch=0, workers=0, save_minutes=0)
+    if settings.general_share and settings.general is None:
+        raise UserError(
+            "--general-share needs general text",
+            got=f"--general-share {settings.general_share} without --general",
+            fix="add --general SHARDS",
+        )
     if isinstance(settings, ResumeRun):
         check_extension(settings)
     budget = parse_duration(settings.budget, "--budget") if settings.budget else 0.0
@@ -77,16 +85,25 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
 
         recipe = override(settings.recipe, {"run.precision": engine.precision})
         tokenizer, shards = open_data(settings.data, recipe, Verified(folder.verified))
-        objective, stepper = set_up(settings, recipe, folder, engine, tokenizer, shards)
+        examples: Shards | Mixture = shards
+        if settings.general is not None:
+            share = settings.general_share
+            examples = open_general(settings.general, share, shards, recipe, shards.verified)
+        objective, stepper = set_up(settings, recipe, folder, engine, tokenizer, shards, examples)
         stack.callback(_unwrap, stepper)
-        validation = validation_task(
-            recipe,
-            settings.data,
-            tokenizer,
-            engine,
-            same_rows=settings.shard,  # every rank must take part in gathering sharded weights
-            verified=shards.verified,
-            fixed_shapes=settings.compile,
+        validation, general = (
+            validation_task(
+                recipe,
+                data,
+                tokenizer,
+                engine,
+                same_rows=settings.shard,  # every rank must take part in gathering sharded weights
+                verified=shards.verified,
+                fixed_shapes=settings.compile,
+            )
+            if data is not None
+            else None
+            for data in (settings.data, settings.general)
         )
         measuring = None
         if budget and engine.broadcast(folder.started):
@@ -147,6 +164,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             observer=observer or warnings,
             writer=writer,
             validation=validation,
+            general=general,
             workers=settings.workers,
             stop_if_unsaved=settings.on_save_error == "stop",
             evaluated=engine.main_first(lambda: last_evaluated(folder, start)),

@@ -111,6 +111,6 @@ def _is_rerun(
         if not checkpoints or checkpoints[0].step < last.end:
             return False
         # Without validation there is no record at all.
-        return evaluated in (0, last.end) or not settings.recipe.run.eval_every
+        return evaluated in (-1, last.end) or not settings.recipe.run.eval_every
 
     return not engine.main_first(finished)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 
+from electrify.batches.mixture import Mixture
 from electrify.models.fast import use_attention
 from electrify.objectives.objective import Objective, build_objective
 from electrify.planning.fits import check_fits
@@ -38,6 +39,7 @@ def set_up(
     engine: Engine,
     tokenizer: LoadedTokenizer,
     shards: Shards,
+    examples: Shards | Mixture,
 ) -> tuple[Objective, Stepper]:
     """Build and check the objective with its starting weights, and its optimizer."""
     vocabulary, sized = vocabulary_of(tokenizer), folder.with_own_sizes(recipe)
@@ -87,7 +89,7 @@ def set_up(
         wrapped=engine.prepare(objective, [*unused, *untrained, *reaches_zero(recipe.schedules)]),
         optimizer=optimizer,
         engine=engine,
-        task=training_task(recipe, shards, tokenizer, engine, progress, settings.compile),
+        task=training_task(recipe, examples, tokenizer, engine, progress, settings.compile),
         clip=recipe.optimizer.clip,
         seed=recipe.run.seed,
         micro_batch=settings.micro_batch,

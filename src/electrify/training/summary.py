@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from electrify.batches.mixture import Mixture
 from electrify.batches.packing import PackedRows
 from electrify.objectives.bands import sizes_of
 from electrify.objectives.objective import Objective, objective_class
@@ -16,7 +17,7 @@ from electrify.training.folder import RunFolder
 from electrify.training.journal import read_metrics, seconds_trained
 from electrify.training.loop import Done
 from electrify.training.signals import parse_duration
-from electrify.training.training import Training
+from electrify.training.training import GENERAL, Training
 
 
 def beginning(recipe: Recipe, objective: Objective, run: Training, start: int) -> str:
@@ -56,7 +57,13 @@ def _sizes(recipe: Recipe) -> str:
     return " → ".join(f"{value:g}" for _, value in points) or f"{recipe.run.batch_size}"
 
 
-def _described(examples: Shards | PackedRows) -> str:
+def _described(examples: Shards | PackedRows | Mixture) -> str:
+    if isinstance(examples, Mixture):
+        main, general = len(examples.main), len(examples.general)
+        return (
+            f"{main:,} training examples, mixed with {examples.share:.0%} general text "
+            f"({general:,} examples)"
+        )
     if not isinstance(examples, PackedRows):
         return f"{len(examples):,} training examples"
     filled = examples.tokens / (len(examples) * examples.length)
@@ -81,6 +88,20 @@ def verdict_text(run: Path) -> str:
     return str(run_verdict(objective, sizes, records, folder.steps) or "")
 
 
+def forgetting_text(run: Path) -> str:
+    """Return how the loss on general text changed; empty if it was not evaluated."""
+    objective = objective_class(RunFolder(run).recipe.objective.kind)
+    name = f"{GENERAL}{objective.judged}"
+    records = [r for r in read_metrics(run, objective.former_names) if r.get(name) is not None]
+    if not records:
+        return ""
+    (first, before), (last, after) = ((r["step"], r[name]) for r in (records[0], records[-1]))
+    return (
+        f"general text: {objective.shown[objective.judged].label} {before:.3f} at step {first:,}, "
+        f"{after:.3f} at step {last:,} ({after - before:+.3f})"
+    )
+
+
 def end(done: Done, out: Path, budget: str, spent: Spent) -> str:
     """Return how the time was spent, what was done, and what to run next."""
     lines = []
@@ -96,7 +117,7 @@ def end(done: Done, out: Path, budget: str, spent: Spent) -> str:
         asked = duration(parse_duration(budget, "--budget"))
         lines.append(f"time budget {asked}; trained for {duration(seconds_trained(out))}")
     lines.append(f"done: {done.step:,} steps in {out}")
-    lines += filter(None, [verdict_text(out)])
+    lines += filter(None, [verdict_text(out), forgetting_text(out)])
     lines.append(f"next: electrify export {out} --out MODEL")
     lines.append(f"to train longer: electrify pretrain --resume {out} --more 1h")
     return "\n".join(lines)

@@ -36,6 +36,9 @@ class Task(NamedTuple):
         return self.size_at(step) if self.size_at else self.batch_size
 
 
+GENERAL = "general_"  # begins the names of validation metrics on general text
+
+
 class Validation(NamedTuple):
     """The batches that a model is evaluated on, always the same ones."""
 
@@ -138,6 +141,8 @@ class Training:
     writer: Writer | None = None
     """The writer of checkpoints; None on ranks that do not write."""
     validation: Validation | None = None
+    general: Validation | None = None
+    """The validation set of general text, on which forgetting is measured."""
     workers: int = 1
     """Number of threads that prepare batches in advance."""
     stop_if_unsaved: bool = False
@@ -145,8 +150,8 @@ class Training:
     replan: Callable[[int], bool] = lambda step: False
     """Changes the cadence and the schedule if the speed of a run with a time budget has changed;
     called on every rank after each log, returns whether it did."""
-    evaluated: int = 0
-    """The last step whose validation metrics were logged."""
+    evaluated: int = -1
+    """The last step whose validation metrics were logged; -1 if there is none."""
     sums: Sums = field(default_factory=dict)
     """Sums of the updates since the last log."""
     summed: int = 0
