@@ -16,8 +16,9 @@ quickstart: $(VENV)/.core
 test: check
 	$(BIN)/pytest -n 2 -m "not slow"
 
+# Resumes by file: what passed with the same source tree is not run again (.cache/test-all).
 test-all: check
-	$(BIN)/pytest -n 2
+	$(BIN)/python -m tests.every_file -n 2 --dist loadfile --no-loadscope-reorder
 
 # The fast tests with the lowest version of every range in pyproject.toml. uv resolves them, because
 # pip tries hundreds of versions of botocore; pip installs torch, because it finds local builds. To
