@@ -247,6 +247,12 @@ def test_a_recipe_is_overridden_by_names_in_three_forms(changes):
     )
 
 
+def test_a_bare_name_is_the_setting_and_not_its_schedule():
+    tiny = load("tiny")
+    assert override(tiny, {"batch_size": 9, "length": 32}).run.batch_size == 9
+    assert override(tiny, {"length": 32}).schedules == tiny.schedules
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -266,10 +266,14 @@ def _flattened(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 
 def _dotted(name: str, table: Mapping[str, Any], others: Sequence[str]) -> str:
-    """Return the full name of a field whose section may be left out."""
+    """Return the full name of a field whose section may be left out.
+
+    The schedule of a setting has the setting's name, so it always needs its section.
+    """
     if "." in name:
         return name
-    sections = [section for section, values in table.items() if name in values]
+    found = [section for section, values in table.items() if name in values]
+    sections = [section for section in found if section != "schedules"] or found
     if len(sections) == 1:
         return f"{sections[0]}.{name}"
     if sections:
