@@ -22,7 +22,7 @@ FOLDERS = (".github", "benchmarks", "docs", "examples", "notebooks", "src", "tes
 
 def test_files() -> list[str]:
     """Return the files with tests or doctests, relative to the root."""
-    tests = [path for path in (ROOT / "tests").rglob("test_*.py")]
+    tests = list((ROOT / "tests").rglob("test_*.py"))
     doctests = [path for path in (ROOT / "src").rglob("*.py") if ">>>" in path.read_text()]
     return sorted(path.relative_to(ROOT).as_posix() for path in (*tests, *doctests))
 

@@ -93,7 +93,7 @@ def stored_scores(folder: Path) -> set[tuple[str, float]]:
 
 
 def test_the_card_has_every_score_of_a_suite_with_its_file(evaluated, capsys):
-    facts = ["--language", "en", "--language", "de", "--license", "mit", "--dataset", "me/text"]
+    facts = ["--language", "en", "de", "--license", "mit", "--dataset", "me/text"]
     command = ["export", str(evaluated / "run"), "--out", str(evaluated / "model"), *facts]
     assert main([*command, "--base-model", "google/electra-small-discriminator"]) == 0
     assert "result files in suite" in capsys.readouterr().out

@@ -16,12 +16,17 @@ from electrify.tokens.prepare import Prepare, prepare
 from electrify.training.staging import cache_folder, staged
 
 
-@pytest.fixture
-def bucket(shards, tmp_path, monkeypatch):
-    """A bucket with shards; returns their URL and the file system."""
+@pytest.fixture(scope="module")
+def port():
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    port = server.get_host_and_port()[1]
+    yield server.get_host_and_port()[1]
+    server.stop()
+
+
+@pytest.fixture
+def bucket(port, shards, tmp_path, monkeypatch):
+    """A bucket with shards; returns their URL and the file system."""
     for name, value in {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "test",
@@ -31,11 +36,10 @@ def bucket(shards, tmp_path, monkeypatch):
     }.items():
         monkeypatch.setenv(name, value)
     store = fsspec.filesystem("s3", skip_instance_cache=True)
-    if not store.exists("texts"):  # the servers of a process share their buckets
+    if not store.exists("texts"):
         store.mkdir("texts")
     store.put(f"{shards}/", "texts/shards", recursive=True)
-    yield "s3://texts/shards", store
-    server.stop()
+    return "s3://texts/shards", store
 
 
 def files_of(folder):

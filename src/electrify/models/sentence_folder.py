@@ -18,7 +18,7 @@ from electrify.models.pretrained import find_file
 from electrify.storage.commit import parse_json, write_json
 
 MODULES = "modules.json"
-LONGEST = 1 << 40
+UNLIMITED = 1 << 40
 """The length in folders that name none: what the tokenizer or else the encoder accepts."""
 OLD_POOLING_KEY = "pooling_mode_{}_token{}"
 """How sentence-transformers before 6 names kinds of pooling; later versions read it too."""
@@ -33,7 +33,7 @@ class SentenceModel(NamedTuple):
     normalize: bool = False
     """Whether vectors are scaled to length 1."""
     length: int = 0
-    """Maximum tokens per text; 0: what the tokenizer says, or 512; LONGEST: or as many as fit."""
+    """Maximum tokens per text; 0: what the tokenizer says, or 512; UNLIMITED: or as many as fit."""
     lowercase: bool = False
     prompt: str = ""
     """Put before every text."""
@@ -68,7 +68,7 @@ def read_sentence_folder(source: str) -> SentenceModel | None:
         encoder,
         _pooling(source, config),
         len(kinds) == 3,
-        int(options.get("max_seq_length") or LONGEST),
+        int(options.get("max_seq_length") or UNLIMITED),
         bool(options.get("do_lower_case", False)),
         prompt,
     )

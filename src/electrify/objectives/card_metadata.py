@@ -113,7 +113,7 @@ def score_section(scores: Sequence[CardScore]) -> list[str]:
         files = {score.file: score.sha256 for score in group}
         hashes = ", ".join(f"`{digest[:12]}`" for digest in files.values())
         rows.append(
-            f"| {dataset} | {split} | {metric} | {mean:.4f} | {len(seeds) or DASHES} | {network}"
+            f"| {dataset} | {split} | {metric} | {mean:.4f} | {len(seeds) or MISSING} | {network}"
             f" | {hashes} |"
         )
     files = dict(sorted({score.file: score.sha256 for score in scores}.items()))
@@ -132,4 +132,4 @@ def score_section(scores: Sequence[CardScore]) -> list[str]:
     ]
 
 
-DASHES = "–"
+MISSING = "–"

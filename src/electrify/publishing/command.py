@@ -22,8 +22,8 @@ from electrify.publishing.options import ExportModel
 from electrify.publishing.push import (
     MAIN_BRANCH,
     STEP_BRANCH,
-    Target,
-    open_target,
+    Repository,
+    open_repository,
     push,
     repository_files,
 )
@@ -53,9 +53,9 @@ def export(settings: ExportModel) -> dict[str, Path]:
         need_sentence_transformers()
     if settings.onnx:
         need_onnx()
-    target = None
+    repository = None
     if settings.push:
-        target = open_target(settings.push, settings.revision, settings.private)
+        repository = open_repository(settings.push, settings.revision, settings.private)
     exported = export_checkpoint(settings)
     folders = dict(exported.folders)
     facts = exported.facts
@@ -74,11 +74,11 @@ def export(settings: ExportModel) -> dict[str, Path]:
     if settings.onnx:
         onnx = export_onnx(exported.folders, settings.out / ONNX_FOLDER)
         folders |= {f"{ONNX_FOLDER}/{role}": folder for role, folder in onnx.items()}
-    if target is not None:
+    if repository is not None:
         pooled = settings.pooling if settings.sentence_transformers else ""
         files = repository_files(exported.folders, sentences if pooled else None, onnx)
-        cards = _repository_cards(target, exported, facts, pooled, onnx)
-        print(push(target, files, cards, f"Step {exported.step:,}"))
+        cards = _repository_cards(repository, exported, facts, pooled, onnx)
+        print(push(repository, files, cards, f"Step {exported.step:,}"))
     return folders
 
 
@@ -182,18 +182,18 @@ def _update_cards(out: Path, exported: Exported, facts: CardInputs) -> None:
 
 
 def _repository_cards(
-    target: Target,
+    repository: Repository,
     exported: Exported,
     facts: CardInputs,
     pooling: str,
     onnx: Mapping[str, Path],
 ) -> dict[str, str]:
     """Return the cards of the repository by path; the one at its root describes what it has."""
-    branch = "" if target.branch == MAIN_BRANCH else target.branch
+    branch = "" if repository.branch == MAIN_BRANCH else repository.branch
     cards = {}
     for role in exported.folders:
         network, root = exported.networks[role], role == ENCODER_ROLE
-        use = CardUse(target.repo, "" if root else role, branch)
+        use = CardUse(repository.repo, "" if root else role, branch)
         if root:
             contents = _contents(exported, pooling, onnx)
             use = use._replace(pooling=pooling, contents=contents)

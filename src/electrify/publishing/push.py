@@ -38,7 +38,7 @@ NOT_UPLOADED = ("manifest.json", "README.md")
 """Files of a local folder that the repository does not get; cards are written for it."""
 
 
-class Target(NamedTuple):
+class Repository(NamedTuple):
     """A repository that the user may write to."""
 
     api: hub.HfApi
@@ -54,7 +54,7 @@ class Target(NamedTuple):
         return f"{self.api.endpoint}/{self.repo}{tree}"
 
 
-def open_target(repo: str, branch: str, private: bool) -> Target:
+def open_repository(repo: str, branch: str, private: bool) -> Repository:
     """Check the name, the token and the repository; nothing is created yet."""
     branch = branch or MAIN_BRANCH
     if not BRANCH.fullmatch(branch):
@@ -83,14 +83,14 @@ def open_target(repo: str, branch: str, private: bool) -> Target:
         try:
             known = api.model_info(repo)
         except RepositoryNotFoundError:
-            return Target(api, repo, branch, private, exists=False)
+            return Repository(api, repo, branch, private, exists=False)
     if private and not known.private:
         raise UserError(
             f"{repo} is public, and --private does not change an existing repository",
             got="--private",
             fix="make it private in its settings on the Hub, or use another name",
         )
-    return Target(api, repo, branch, bool(known.private), exists=True)
+    return Repository(api, repo, branch, bool(known.private), exists=True)
 
 
 def _check_name(repo: str) -> None:
@@ -150,26 +150,28 @@ def _files_of(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def push(target: Target, files: Mapping[str, Path], cards: Mapping[str, str], message: str) -> str:
+def push(
+    repository: Repository, files: Mapping[str, Path], cards: Mapping[str, str], message: str
+) -> str:
     """Create the repository and the branch if necessary, and commit what differs."""
     contents: dict[str, Path | bytes] = {**files}
     contents |= {path: text.encode() for path, text in cards.items()}
-    api, repo, branch = target.api, target.repo, target.branch
+    api, repo, branch = repository.api, repository.repo, repository.branch
     with _hub_problems(repo, api.endpoint):
-        if not target.exists:
-            api.create_repo(repo, private=target.private, exist_ok=True)
+        if not repository.exists:
+            api.create_repo(repo, private=repository.private, exist_ok=True)
         if branch != MAIN_BRANCH:
             api.create_branch(repo, branch=branch, exist_ok=True)
         tree = api.list_repo_tree(repo, recursive=True, revision=branch)
         remote = {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
         new = {p: c for p, c in contents.items() if p not in remote or _differs(c, remote[p])}
         stale = [path for path in remote if OURS.fullmatch(path) and path not in contents]
-        kind = "private" if target.private else "public"
+        kind = "private" if repository.private else "public"
         if not new and not stale:
-            return f"{target.page}: all {len(contents)} files are already there ({kind})"
+            return f"{repository.page}: all {len(contents)} files are already there ({kind})"
         api.create_commit(repo, _operations(new, stale), commit_message=message, revision=branch)
     removed = f", {len(stale)} outdated removed" if stale else ""
-    return f"{target.page}: {len(new)} of {len(contents)} files uploaded{removed} ({kind})"
+    return f"{repository.page}: {len(new)} of {len(contents)} files uploaded{removed} ({kind})"
 
 
 def _operations(new: Mapping[str, Path | bytes], stale: Iterable[str]) -> list[Any]:

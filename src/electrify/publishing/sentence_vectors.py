@@ -26,7 +26,7 @@ from electrify.storage.commit import committed
 
 SENTENCES_FOLDER = "sentence-transformers"
 VECTOR_TOLERANCE = 1e-5
-PROBES = (
+PROBE_TEXTS = (
     "A cat.",
     "The quick brown fox jumps over the lazy dog, twice, and then rests in the shade of a tree.",
     "",
@@ -87,7 +87,10 @@ def _quiet_loading() -> Iterator[None]:
 def vector_difference(library: Any, folder: Path, model: SentenceModel) -> float:
     """Return the largest difference between the library's vectors and ours; refuse a large one."""
     loaded = library.SentenceTransformer(str(folder), device="cpu")
-    found, wanted = loaded.encode(list(PROBES), show_progress_bar=False), own_vectors(model, PROBES)
+    found, wanted = (
+        loaded.encode(list(PROBE_TEXTS), show_progress_bar=False),
+        own_vectors(model, PROBE_TEXTS),
+    )
     difference = float(abs(found - wanted).max())
     if not difference <= VECTOR_TOLERANCE * max(1.0, float(abs(wanted).max())):
         raise UserError(

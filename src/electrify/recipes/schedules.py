@@ -47,7 +47,7 @@ SETTINGS = {
     "batch_size": "run.batch_size",
 }
 """The constant setting that each schedule replaces during training."""
-COUNTS = ("length", "batch_size")
+SHAPE_SCHEDULES = ("length", "batch_size")
 MIDPOINTS = 1_000
 
 
@@ -70,7 +70,7 @@ def count_at(points: Points, done: float) -> int:
     So there are few shapes, and ranks that divide the given batch sizes divide those in between.
 
     >>> [count_at(((0, 128), (1, 512)), done / 4) for done in range(5)]
-    [128, 256, 384, 384, 512]
+    [128, 256, 256, 384, 512]
     """
     unit = gcd(*(int(value) for _, value in points))
     return unit * round(value_at(points, done) / unit)
@@ -103,7 +103,7 @@ def tokens_per_step(recipe: Any, start: float = 0.0, stop: float = 1.0) -> float
 
 def has_shapes(schedules: Schedules) -> bool:
     """Return whether the shape of the batches changes."""
-    return any(getattr(schedules, name) for name in COUNTS)
+    return any(getattr(schedules, name) for name in SHAPE_SCHEDULES)
 
 
 def check_schedules(schedules: Schedules) -> None:
@@ -116,7 +116,7 @@ def check_schedules(schedules: Schedules) -> None:
                 got=shown(fractions),
                 fix=f"give pairs of a fraction and a value, such as {flag} 0 VALUE 1 VALUE",
             )
-        allowed, whole = RANGES[SETTINGS[name]], name in COUNTS
+        allowed, whole = RANGES[SETTINGS[name]], name in SHAPE_SCHEDULES
         for _, value in points:
             if value not in allowed or (whole and value != int(value)):
                 raise UserError(

@@ -35,7 +35,7 @@ def has_pairs(folder: Path) -> bool:
     return manifest_kind(folder) == "blimp" or any(folder.glob(STEP_RESULTS))
 
 
-def read_pairs(folder: Path, label: str) -> PairsFolder:
+def read_pairs_folder(folder: Path, label: str) -> PairsFolder:
     """Read the results of a folder."""
     files = sorted(folder.glob(STEP_RESULTS)) or [folder / "result.json"]
     steps: dict[int, float] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from electrify.config import check_minimum
 from electrify.errors import UserError
-from electrify.reports.blimp_section import PairsFolder, has_pairs, pairs_section, read_pairs
+from electrify.reports.blimp_section import PairsFolder, has_pairs, pairs_section, read_pairs_folder
 from electrify.reports.comparison import comparison_section
 from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
 from electrify.reports.heat import Token, caught_text, counts_text, examples_of_run, heat_html
@@ -49,7 +49,7 @@ def report(settings: Report) -> Path:
         elif is_tuned(folder):
             tuned.append(read_tuned(folder, label))
         elif has_pairs(folder):
-            pairs.append(read_pairs(folder, label))
+            pairs.append(read_pairs_folder(folder, label))
         else:
             raise UserError(
                 f"nothing to report in {folder}",

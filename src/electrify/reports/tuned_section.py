@@ -131,10 +131,10 @@ def _details(tuned: Tuned, key: str) -> Section:
     parts = _tables(tuned.result, key)
     if any(seed.get("losses") for seed in tuned.result["seeds"]):
         parts.append(_losses(tuned.result["seeds"], key))
-    return Section(name(tuned.name), parts or [paragraph(text(NO_DETAILS), "soft")], key)
+    return Section(name(tuned.name), parts or [paragraph(text(NOT_STORED), "soft")], key)
 
 
-NO_DETAILS = "An earlier version of electrify made this folder and kept no scores of each label."
+NOT_STORED = "An earlier version of electrify made this folder and kept no scores of each label."
 
 
 def _tables(result: dict[str, Any], key: str) -> list[Html]:

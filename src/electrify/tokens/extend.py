@@ -69,7 +69,7 @@ class NewWord:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class TextChunk:
     """Text between two spaces: its occurrences, its words, and its ids before."""
 
     text: str
@@ -152,21 +152,21 @@ def _extend(
 
 def _chunks(
     finder: WordFinder, counts: Counter[str], update: Update
-) -> tuple[list[Chunk], dict[str, str]]:
+) -> tuple[list[TextChunk], dict[str, str]]:
     """Return distinct chunks with their words and ids, and the text of each word."""
-    chunks, texts = list[Chunk](), dict[str, str]()
+    chunks, texts = list[TextChunk](), dict[str, str]()
     for part in _parts(list(counts.items())):
         encoded = _encode(finder.base, [text for text, _ in part])
         for (text, count), ids in zip(part, encoded, strict=True):
             found = finder.words(text)
             texts.update(found)
-            chunks.append(Chunk(text, count, tuple(entry for entry, _ in found), ids))
+            chunks.append(TextChunk(text, count, tuple(entry for entry, _ in found), ids))
         update(len(chunks) / len(counts), f"{len(texts):,} different words")
     return chunks, texts
 
 
 def choose_words(
-    finder: WordFinder, chunks: Iterable[Chunk], texts: dict[str, str], min_count: int
+    finder: WordFinder, chunks: Iterable[TextChunk], texts: dict[str, str], min_count: int
 ) -> tuple[list[NewWord], dict[str, int]]:
     """Return the words that can be added, most useful first, and how many others there are.
 
@@ -198,7 +198,7 @@ def choose_words(
 def _compare(
     finder: WordFinder,
     extended: LoadedTokenizer,
-    chunks: Sequence[Chunk],
+    chunks: Sequence[TextChunk],
     chosen: Sequence[NewWord],
     update: Update,
 ) -> tuple[int, int, set[str]]:

@@ -164,8 +164,7 @@ def validation_task(
 
 def rows_of(recipe: Recipe, shards: Shards | Mixture) -> Shards | PackedRows | Mixture:
     """Return what the rows of a batch are: examples, or several of them packed into one row."""
-    packed = recipe.run.packing and isinstance(shards, Shards)
-    return PackedRows(shards) if packed else shards
+    return PackedRows(shards) if recipe.run.packing and isinstance(shards, Shards) else shards
 
 
 def token_counts(shards: Shards, tokenizer: LoadedTokenizer) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from electrify.errors import UserError
 from electrify.objectives.masked_lm import slot_chunks
 from electrify.objectives.objective import Objective
 from electrify.planning.flops import flops_per_step
-from electrify.recipes.schedules import COUNTS, Schedules, has_shapes
+from electrify.recipes.schedules import SHAPE_SCHEDULES, Schedules, has_shapes
 from electrify.recipes.schema import Recipe
 from electrify.tokens.store import Shards
 from electrify.tokens.tokenizer import LoadedTokenizer
@@ -73,7 +73,9 @@ def check_micro_batches(rows: int, micro_batch: int, world: int = 1) -> None:
 def check_one_shape(schedules: Schedules) -> None:
     """Raise an error if batches change their shape, for which networks would be compiled again."""
     if has_shapes(schedules):
-        changing = " and ".join(f"schedules.{name}" for name in COUNTS if getattr(schedules, name))
+        changing = " and ".join(
+            f"schedules.{name}" for name in SHAPE_SCHEDULES if getattr(schedules, name)
+        )
         raise UserError(
             "--compile needs batches of one shape",
             got=changing,

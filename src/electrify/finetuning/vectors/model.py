@@ -19,7 +19,7 @@ from electrify.finetuning.options import PoolingChoice
 from electrify.models.export import encoder_folder
 from electrify.models.inputs import ModelInputs, call
 from electrify.models.pooling import Pooling, pool
-from electrify.models.sentence_folder import LONGEST, SentenceModel, read_sentence_folder
+from electrify.models.sentence_folder import UNLIMITED, SentenceModel, read_sentence_folder
 
 
 def find_sentence_model(source: str, pooling: PoolingChoice = "auto") -> SentenceModel:
@@ -44,7 +44,7 @@ def find_sentence_model(source: str, pooling: PoolingChoice = "auto") -> Sentenc
 
 def longest_sentence(model: SentenceModel, encoder: Encoder, requested: int = 0) -> int:
     """Return the maximum number of tokens: as requested, the model's own, or the tokenizer's."""
-    if model.length == LONGEST:
+    if model.length == UNLIMITED:
         return min(requested or int(encoder.tokenizer.model_max_length), encoder.longest)
     return min(requested or model.length or encoder.longest_text, encoder.longest)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from electrify.errors import UserError
 from electrify.finetuning.encoder import Encoder, Encoding, encode
 
-TEXT, LABEL = "{text}", "{label}"
+TEXT_FIELD, LABEL_FIELD = "{text}", "{label}"
 
 
 class FilledTemplate(NamedTuple):
@@ -37,18 +37,18 @@ class Template(NamedTuple):
 
 def parse_template(template: str) -> Template:
     """Split a template; without {text}, the text and a space are put before it."""
-    full = template if TEXT in template else f"{TEXT} {template}"
-    for name in (LABEL, TEXT):
+    full = template if TEXT_FIELD in template else f"{TEXT_FIELD} {template}"
+    for name in (LABEL_FIELD, TEXT_FIELD):
         if full.count(name) != 1:
             raise UserError(
-                f"--template must contain {name} {'once' if name == LABEL else 'at most once'}",
+                f"--template must contain {name} {'once' if name == LABEL_FIELD else 'at most once'}",
                 got=repr(template),
                 fix='use a template such as "It was {label}."',
             )
-    first, second = sorted((LABEL, TEXT), key=full.index)
+    first, second = sorted((LABEL_FIELD, TEXT_FIELD), key=full.index)
     before, rest = full.split(first)
     between, after = rest.split(second)
-    return Template((before, between, after), first == LABEL)
+    return Template((before, between, after), first == LABEL_FIELD)
 
 
 def parse_labels(labels: str, flag: str = "--labels great,terrible") -> tuple[str, ...]:
