@@ -60,7 +60,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,finetune,report,cluster,s3,docs,dev]"
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[data,finetune,report,sentences,onnx,cluster,s3,docs,dev]"
 	touch $@
 
 figures: $(VENV)/.dev

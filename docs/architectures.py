@@ -206,7 +206,7 @@ def shrinking(architecture: str, inputs: Batch, errors: list[str]) -> Iterator[s
             pair = build_pair(tiny_recipe(architecture, **{by: 0.5}), VOCABULARY)
             model_of(pair)(inputs, inputs.totals())[0].backward()
             words = [network.get_input_embeddings().weight for network in pair[:2]]
-            unshared = dict.fromkeys(note.partition(":")[0].split(".")[-2] for note in pair.notes)
+            unshared = dict.fromkeys(note.split(":")[1].split(".")[-2] for note in pair.notes)
             if words[0] is words[1]:
                 yield f"{by} (not shared: {', '.join(unshared)})" if unshared else by
 

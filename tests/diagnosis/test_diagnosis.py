@@ -128,7 +128,9 @@ def test_the_table_of_needs_has_every_optional_import():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "needs":
                 extra = next(word.value.value for word in node.keywords if word.arg == "extra")
-                asked.add((node.args[0].value.partition(".")[0], extra))
+                name = node.args[0]
+                name = name.values[0] if isinstance(name, ast.JoinedStr) else name
+                asked.add((name.value.partition(".")[0], extra))
     assert asked
     assert asked | {(name, "track") for name in TRACKERS} == listed
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -19,9 +19,9 @@ COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 
 
 def compiled() -> Path:
-    """Compile the pretended backend, once per version of torch; returns the library."""
+    """Compile the pretended backend, once per installation of torch; returns the library."""
     torch = Path(importlib.util.find_spec("torch").origin).parent
-    key = SOURCE.read_bytes() + (torch / "version.py").read_bytes()
+    key = SOURCE.read_bytes() + (torch / "version.py").read_bytes() + str(torch).encode()
     name = f"electrify-pretended-cuda-{hashlib.sha256(key).hexdigest()[:16]}.so"
     library = Path(tempfile.gettempdir()) / f"{os.getuid()}-{name}"
     if not library.exists():

@@ -216,7 +216,7 @@ def test_a_mixed_pair_ties_what_fits_and_says_what_does_not():
         run=Run(init="huggingface"),
     )
     pair, _ = pair_and_model(wide)
-    assert "embeddings.word_embeddings.weight: (200, 32) and (200, 16)" in pair.notes
+    assert "not shared: embeddings.word_embeddings.weight: (200, 32) and (200, 16)" in pair.notes
 
 
 @pytest.mark.parametrize("sharing", [Sharing(projection=True), Sharing(encoder=True)])

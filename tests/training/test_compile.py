@@ -128,7 +128,7 @@ def test_nothing_is_compiled_while_a_budget_is_measured(graphs, shards, tmp_path
     engine, compiled = Engine(device="cpu"), []
     tokenizer, examples = open_data(shards, recipe)
     settings = Pretrain(recipe=recipe, data=shards, out=tmp_path / "run", compile=True)
-    opened = RunFolder(settings.out), engine, tokenizer, examples
+    opened = RunFolder(settings.out), engine, tokenizer, examples, examples
     _, stepper = set_up(settings, recipe, *opened)
     validation = validation_task(recipe, shards, tokenizer, engine, fixed_shapes=True)
     measure = budget._seconds_per_step

@@ -41,7 +41,7 @@ def parse_template(template: str) -> Template:
     for name in (LABEL_FIELD, TEXT_FIELD):
         if full.count(name) != 1:
             raise UserError(
-                f"--template must contain {name} {'once' if name == LABEL_FIELD else 'at most once'}",
+                f"--template must contain {name} {'' if name == LABEL_FIELD else 'at most '}once",
                 got=repr(template),
                 fix='use a template such as "It was {label}."',
             )
