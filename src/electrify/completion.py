@@ -21,7 +21,7 @@ from electrify.corpora.corpus import KINDS
 from electrify.planning.cookbook import DO
 from electrify.recipes import schema
 
-OPTION = re.compile(r"^\W*(--[a-z][a-z0-9.-]*)", re.MULTILINE)
+OPTION = re.compile(r"(?:^|\s\s|│ )(--[a-z][a-z0-9.-]*)", re.MULTILINE)  # in any column
 WITH_RECIPE = ("pretrain", "plan")
 
 

@@ -185,6 +185,7 @@ def test_documents_that_unpack_to_gigabytes_are_refused_in_little_memory(tmp_pat
         run_within(700 * MB, tmp_path, *command, code=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["id", "source", "title", "label"])
 def test_names_that_unpack_to_gigabytes_are_refused_in_little_memory(tmp_path, name, vocab):
     """10 GB of names beside short texts: one value of 5 MB, 2,000 times, stored once."""

@@ -142,6 +142,7 @@ def nested_ids(folder: Path) -> str:
     return "a.parquet"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "count"), [(repeated_titles, 2_000), (nested_ids, 60)])
 def test_columns_beside_the_text_take_little_memory(tmp_path, make, count):
     source = make(tmp_path)
@@ -151,6 +152,7 @@ def test_columns_beside_the_text_take_little_memory(tmp_path, make, count):
     assert checked(tmp_path / "docs")["documents"] == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "make", "workers"),
     [

@@ -57,6 +57,7 @@ def agree(ours: np.ndarray, official: dict[str, int]) -> bool:
     return chi2_contingency(pooled[:, pooled.sum(axis=0) > 0]).pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", GOLDEN["full_sequences"], ids=lambda g: g["max_seq_length"])
 def test_with_replacement_100_000_sequences_are_as_the_official_ones(golden):
     """The distributions of distinct positions, draws per position and [MASK] tokens, not only means."""

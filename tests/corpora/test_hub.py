@@ -101,6 +101,7 @@ def test_ids_that_recur_in_distant_parts_stay_unique(tmp_path, monkeypatch):
     assert read(Parquet(), tmp_path)[0] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_a_large_row_group_is_read_in_little_memory(tmp_path, dictionary):
     rng = random.Random(0)

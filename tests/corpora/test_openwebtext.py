@@ -233,6 +233,7 @@ def test_a_file_that_is_not_a_tar_is_reported(tmp_path):
     assert read(tmp_path / "o.tar") == ([], {"member is not a tar archive": 1})
 
 
+@pytest.mark.slow
 def test_many_members_take_little_memory(tmp_path):
     path = tmp_path / "a.tar.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:

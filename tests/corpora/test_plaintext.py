@@ -162,6 +162,7 @@ def test_a_line_of_100_mb_is_dropped_in_little_memory(tmp_path, reader):
     assert len(documents) == (0 if reader == Text("file") else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", list(COMPRESSORS)[1:])
 @pytest.mark.parametrize("fraction", [0.3, 0.8, 0.99])
 @pytest.mark.parametrize("large", [False, True])

@@ -191,6 +191,7 @@ REPEATED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("markup", REPEATED, ids=repr)
 def test_time_is_linear(markup: str) -> None:
     start = time.process_time()

@@ -130,7 +130,7 @@ def test_the_table_of_needs_has_every_optional_import():
                 extra = next(word.value.value for word in node.keywords if word.arg == "extra")
                 name = node.args[0]
                 name = name.values[0] if isinstance(name, ast.JoinedStr) else name
-                asked.add((name.value.partition(".")[0], extra))
+                asked.add((name.value.partition(".")[0].replace("_", "-"), extra))
     assert asked
     assert asked | {(name, "track") for name in TRACKERS} == listed
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

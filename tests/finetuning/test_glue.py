@@ -182,6 +182,7 @@ def test_jobs_that_start_from_a_failed_job_fail_too(
     }
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_same_scores(done, encoder_folder, glue_folder, tmp_path):
     out = tmp_path / "glue"
     glue(settings(encoder_folder, glue_folder, out, tasks="sst2", workers=2))

@@ -26,6 +26,7 @@ def run(shards, tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_every_kept_checkpoint_gets_scores(run, glue_folder, tmp_path, capsys):
     chosen = Probe(
         run=run,

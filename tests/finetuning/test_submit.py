@@ -252,6 +252,7 @@ def test_there_are_at_least_twenty_mistakes():
     assert len(MISTAKES) >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zip", "folder"])
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_mistake_is_found_with_its_file_and_line(tmp_path, few, mistake, kind):

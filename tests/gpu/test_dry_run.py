@@ -44,7 +44,7 @@ def run(module: str, *arguments: str) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-FIRST = 6  # the others run with the slow tests
+FIRST = 3  # the others run with the slow tests
 CASES = [
     pytest.param(
         case, marks=[pytest.mark.slow] * (number >= FIRST), id="-".join(map(str, case[:4]))
@@ -101,6 +101,7 @@ def test_chunks_bound_the_memory_of_logits() -> None:
     assert chunked < logits
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_every_fine_tuning_head_waits_once() -> None:
     traced = run("finetuning", "bf16")
@@ -111,6 +112,7 @@ def test_every_fine_tuning_head_waits_once() -> None:
         assert case["copies"].keys() == {"asynchronous"}
 
 
+@pytest.mark.slow
 def test_many_ranks_add_up_totals_and_then_loss_and_requests() -> None:
     ddp, fsdp, lamb = run(
         "processes", json.dumps([["ddp", "electra-adam"], ["fsdp", "adamw"], ["ddp", "lamb"]])

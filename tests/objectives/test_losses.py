@@ -43,6 +43,7 @@ def fits_softmax(sampled: torch.Tensor, logits: torch.Tensor) -> bool:
     return chisquare(observed[kept], expected[kept]).pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", [5, 256, 700])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_inverse_cdf_has_the_distribution_of_the_softmax(vocabulary, dtype):

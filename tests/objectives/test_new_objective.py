@@ -105,6 +105,7 @@ def recipe(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_class_and_a_row_are_all_it_takes(electrify, recipe, shards, tmp_path):
     complete, killed = tmp_path / "complete", tmp_path / "killed"
     output = electrify("pretrain", recipe, "--data", shards, "--out", complete)

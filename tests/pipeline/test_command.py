@@ -139,6 +139,7 @@ def test_bad_input_is_refused_before_anything_is_made(arguments, what, posts, tm
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_an_option_can_be_corrected_until_its_stage_has_begun(posts, tmp_path, electrify):
     command = ("train", posts, "--out", tmp_path / "out", "--length", 3, "--vocab-size")
     electrify(*command, 3, code=2)

@@ -43,6 +43,7 @@ def check_peaks(cases):
         assert tensors == pytest.approx(trace["peak"], rel=TOLERANCE), case
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_the_memory_is_within_a_quarter_of_the_peak_of_a_dry_run():
     check_peaks(PEAKS[:FIRST])

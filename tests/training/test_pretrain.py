@@ -312,7 +312,7 @@ KINDS = {
 }
 
 
-QUICK = ("bf16", "muon", "gdes", "schedules", "shapes")
+QUICK = ("bf16", "schedules", "shapes")
 
 
 @pytest.mark.parametrize(
@@ -363,6 +363,7 @@ def test_the_precision_is_chosen_once_and_printed(nursery, recipe, shards, tmp_p
     assert "precision: bf16, Muon in bf16 (bfloat16 matmuls run 50 times" in log.read_text()
 
 
+@pytest.mark.slow
 def test_muon_keeps_its_precision_on_another_machine(nursery, recipe, shards, tmp_path):
     """The weights do not depend on what is measured when the run resumes."""
 

@@ -170,6 +170,7 @@ def test_an_extension_killed_at_any_moment_ends_the_same(
         assert contents(run) == contents(extended)
 
 
+@pytest.mark.slow
 def test_a_run_is_extended_twice_and_every_command_says_so(extended, nursery, shards, tmp_path):
     run, log = copied(extended, tmp_path / "home"), tmp_path / "log"
     flags = ("--steps", LONGEST, "--extend-schedule", "constant")

@@ -98,6 +98,7 @@ def test_local_paths_stay_as_they_are(shards):
     assert staged(shards) == shards
 
 
+@pytest.mark.slow
 def test_training_from_a_bucket_is_training_from_the_folder(bucket, shards, tmp_path):
     url, _ = bucket
     (tmp_path / "small.toml").write_text(RECIPE)

@@ -275,6 +275,7 @@ def test_a_plain_loop_repeats_the_base_run(base, shards):
     assert rates == pytest.approx([0.0, 1e-2 * 1 / 2 * 2 / 3, 1e-2 * 1 / 3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_field_reaches_where_it_acts(name, base, exported, shards, tmp_path):
     value, expected = CHANGES[name]

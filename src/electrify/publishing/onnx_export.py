@@ -50,8 +50,8 @@ Arrays = dict[str, NDArray[Any]]
 
 def need_onnx() -> Any:
     """Import what exporting and running needs, or name the extra; returns ONNX Runtime."""
-    for module in ("onnx", "onnxscript"):
-        needs(module, extra="onnx", why="--onnx")
+    needs("onnx", extra="onnx", why="--onnx")
+    needs("onnxscript", extra="onnx", why="--onnx")
     return needs("onnxruntime", extra="onnx", why="--onnx")
 
 
