@@ -163,7 +163,7 @@ def recipe_of(row: str, seed: int, steps: int) -> Recipe:
     recipe = replace(
         recipe,
         optimizer=replace(recipe.optimizer, warmup=warmup),
-        run=replace(recipe.run, steps=steps, seed=seed, **cadences),
+        run=replace(recipe.run, steps=steps, seed=seed, precision="float32", **cadences),
     )
     check(recipe)
     return recipe
