@@ -132,6 +132,8 @@ def _stop(pool: ProcessPoolExecutor) -> None:
         alive = [process for process in alive if process.is_alive()]
     for process in alive:
         process.kill()
+    # Python before 3.11.5 would wait forever for a large job that no worker reads (gh-94777).
+    pool._call_queue._reader.close()  # type: ignore[attr-defined]
 
 
 @contextmanager
