@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.errors import UserError
+from electrify.models.initialise import NEW_WEIGHTS
 from electrify.models.new_rows import NewEmbeddings, grow, old_tokens
 from electrify.models.pretrained import open_config, open_model
 from electrify.recipes.schema import TOKENIZER_FIELDS, FieldValue
@@ -128,6 +129,7 @@ def load_released(kind: Any, config: Any, start: Start) -> tuple[Any, list[str]]
             got=f"no {in_encoder[0]} and {len(in_encoder) - 1} more in {Path(source).name}",
             fix="give a complete model of this architecture",
         )
+    setattr(network, NEW_WEIGHTS, frozenset(missing))
     notes = [f"{role}: {name} is newly initialised" for name in missing]
     if network.config.vocab_size < size and start.tokenizer is not None:
         pieces = old_tokens(start.tokenizer, source)
