@@ -196,7 +196,7 @@ def test_a_masked_lm_continues_with_new_tokens(tmp_path):
 
 
 def test_frequencies_set_the_biases_of_new_heads_only(released):
-    architecture, kind, base, networks, folder = released
+    architecture, _kind, base, networks, folder = released
     vocabulary = vocabulary_of(base)
     counts = torch.arange(vocabulary.size)
     whole = ReplacedTokenDetection.build(from_released(folder, architecture), vocabulary)

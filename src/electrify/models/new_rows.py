@@ -5,6 +5,7 @@ Rows of old tokens stay as they are, so the network's outputs for text without n
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -65,8 +66,12 @@ def grow(
 
 @lru_cache(maxsize=2)  # both networks, and the estimates before them, need it
 def _released_tokenizer(source: str) -> LoadedTokenizer:
+    """Load the tokenizer of a released model: a generator may have that of its discriminator."""
+    beside = Path(source).parent / "discriminator"
+    has_none = Path(source).is_dir() and not any(Path(source).glob("*token*"))
+    has_none = has_none and not (Path(source) / "vocab.txt").exists()
     try:
-        return load_tokenizer(source)
+        return load_tokenizer(beside if has_none and beside.is_dir() else source)
     except UserError as error:
         raise UserError(
             "the shards' tokenizer has another size than the released model, whose tokenizer is "
