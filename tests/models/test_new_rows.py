@@ -210,3 +210,26 @@ def test_frequencies_set_the_biases_of_new_heads_only(released):
     heads = (made.discriminator, networks["discriminator"])
     mine, theirs = ({n: p for n, p in net.named_parameters() if "bias" in n} for net in heads)
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize("start", ["mean", "random"])
+def test_embeddings_that_no_token_has_are_removed(released, start):
+    """The vocabularies of ModernBERT and DeBERTa are rounded up for speed."""
+    architecture, kind, base, networks, folder = released
+    for role, network in networks.items():
+        network.resize_token_embeddings(base.vocab_size + 24)
+        network.save_pretrained(folder / role)
+    old, more = ids(base, OLD_TEXT), extended(base, kind)
+    for tokenizer in (base, more):
+        pair = build_pair(from_released(folder, architecture, start), vocabulary_of(tokenizer))
+        assert any("embeddings that no token has are removed" in note for note in pair.notes)
+        words = pair.generator.get_input_embeddings().weight
+        assert len(words) == tokenizer.vocab_size == pair.generator.config.vocab_size
+        assert pair.discriminator.get_input_embeddings().weight is words
+        with torch.no_grad():
+            now = pair.generator.eval()(old).logits[..., : base.vocab_size]
+            before = networks["generator"](old).logits[..., : base.vocab_size]
+        assert torch.allclose(now, before, atol=1e-6, rtol=0)
+    pieces = [token.id for token in base.backend.model.tokenize(WORDS[kind][0])]
+    mean = words[pieces].mean(0)
+    assert torch.allclose(words[base.vocab_size], mean) == (start == "mean")

@@ -1,4 +1,4 @@
-"""Grow the embeddings of a released network for the new tokens of an extended tokenizer.
+"""Resize the embeddings of a released network for the new tokens of an extended tokenizer.
 
 Rows of old tokens stay as they are, so the network's outputs for text without new tokens do, too.
 """
@@ -46,11 +46,16 @@ def old_tokens(tokenizer: LoadedTokenizer, source: str) -> dict[int, list[int]]:
     }
 
 
-def grow(
+def resize(
     network: Any, size: int, pieces: Mapping[int, Sequence[int]], start: NewEmbeddings
 ) -> None:
-    """Grow input and output embeddings to `size` rows; new ones are means of others, or random."""
-    network.resize_token_embeddings(size, mean_resizing=False)
+    """Resize input and output embeddings; the rows of new tokens are means of others, or random.
+
+    Rows that no released token has are removed first.
+    """
+    for rows in (min(pieces, default=size), size):
+        if rows != network.config.vocab_size:
+            network.resize_token_embeddings(rows, mean_resizing=False)
     if start == "random":
         return
     output = network.get_output_embeddings()
