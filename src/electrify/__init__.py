@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from electrify.api import (
+        adapt,
         blimp,
         classify,
         corpus,
@@ -39,6 +40,7 @@ __all__ = [
     "MaskingCollator",
     "ReplacedTokenDetection",
     "WithDictOutput",
+    "adapt",
     "blimp",
     "classify",
     "corpus",

@@ -29,6 +29,7 @@ from electrify.finetuning.options import (
     Suite,
 )
 from electrify.finetuning.zeroshot.results import ZeroShotResult
+from electrify.pipeline.adapt import Adapt, AdaptResult
 from electrify.pipeline.command import TrainFromText, TrainResult
 from electrify.planning import plan as plans
 from electrify.publishing.options import ExportModel
@@ -82,6 +83,7 @@ embed = command(Embed, "electrify.finetuning.vectors.embed:embed", NDArray[np.fl
 classify = command(Classify, "electrify.finetuning.zeroshot.command:classify", ZeroShotResult)
 report = command(Report, "electrify.reports.report:report", Path)
 doctor = command(Doctor, "electrify.diagnosis.command:doctor", dict[str, Any])
+adapt = command(Adapt, "electrify.pipeline.adapt:adapt", AdaptResult)
 train = command(TrainFromText, "electrify.pipeline.command:train_from_text", TrainResult)
 
 

@@ -30,6 +30,11 @@ COMMANDS = {
         "electrify.pipeline.command:train_from_text",
         "electrify train my_texts/ --budget 1h --out trained",
     ),
+    "adapt": Command(
+        "adapt a released model to your text: extend, continue, compare and report",
+        "electrify.pipeline.adapt:adapt",
+        "electrify adapt MODEL --docs my_texts/ --budget 30m --out adapted",
+    ),
     "corpus": Command(
         "turn raw text into documents",
         "electrify.corpora.corpus:corpus",

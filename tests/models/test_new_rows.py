@@ -10,6 +10,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from electrify.errors import UserError
 from electrify.models.export import export_networks
 from electrify.models.pair import build_masked_lm, build_pair
+from electrify.objectives.rtd import ReplacedTokenDetection
 from electrify.recipes.schema import Discriminator, Generator, Recipe, Run, Sharing
 from electrify.tokens.new_words import WordFinder, with_new_words
 from electrify.tokens.tokenizer import LoadedTokenizer
@@ -192,3 +193,43 @@ def test_a_masked_lm_continues_with_new_tokens(tmp_path):
     export_networks({"model": grown}, {"model": ""}, more, tmp_path / "out", {}, 64)
     for kind in (AutoModelForMaskedLM, AutoModelForTokenClassification):
         assert kind.from_pretrained(tmp_path / "out/model").config.vocab_size == more.vocab_size
+
+
+def test_frequencies_set_the_biases_of_new_heads_only(released):
+    architecture, _kind, base, networks, folder = released
+    vocabulary = vocabulary_of(base)
+    counts = torch.arange(vocabulary.size)
+    whole = ReplacedTokenDetection.build(from_released(folder, architecture), vocabulary)
+    whole.set_output_biases(counts, 0.15)
+    bias = networks["generator"].get_output_embeddings().bias
+    assert torch.equal(whole.generator.get_output_embeddings().bias, bias)
+    part = Discriminator(architecture, init_from=str(folder / "discriminator"))
+    made = ReplacedTokenDetection.build(Recipe(part, Generator(depth=0.5)), vocabulary)
+    made.set_output_biases(counts, 0.15)
+    assert made.generator.get_output_embeddings().bias[-1] > 0.1
+    heads = (made.discriminator, networks["discriminator"])
+    mine, theirs = ({n: p for n, p in net.named_parameters() if "bias" in n} for net in heads)
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize("start", ["mean", "random"])
+def test_embeddings_that_no_token_has_are_removed(released, start):
+    """The vocabularies of ModernBERT and DeBERTa are rounded up for speed."""
+    architecture, kind, base, networks, folder = released
+    for role, network in networks.items():
+        network.resize_token_embeddings(base.vocab_size + 24)
+        network.save_pretrained(folder / role)
+    old, more = ids(base, OLD_TEXT), extended(base, kind)
+    for tokenizer in (base, more):
+        pair = build_pair(from_released(folder, architecture, start), vocabulary_of(tokenizer))
+        assert any("embeddings that no token has are removed" in note for note in pair.notes)
+        words = pair.generator.get_input_embeddings().weight
+        assert len(words) == tokenizer.vocab_size == pair.generator.config.vocab_size
+        assert pair.discriminator.get_input_embeddings().weight is words
+        with torch.no_grad():
+            now = pair.generator.eval()(old).logits[..., : base.vocab_size]
+            before = networks["generator"](old).logits[..., : base.vocab_size]
+        assert torch.allclose(now, before, atol=1e-6, rtol=0)
+    pieces = [token.id for token in base.backend.model.tokenize(WORDS[kind][0])]
+    mean = words[pieces].mean(0)
+    assert torch.allclose(words[base.vocab_size], mean) == (start == "mean")

@@ -13,7 +13,7 @@ from tests.conftest import make_documents
 import electrify as package
 from electrify.errors import UserError
 from electrify.pipeline.choices import Setting
-from electrify.pipeline.command import Choices, TrainFromText
+from electrify.pipeline.command import STAGE_OF_CHOICE, Choices, TrainFromText
 from electrify.pipeline.stages import Stages
 from electrify.training.folder import RunFolder
 
@@ -92,15 +92,19 @@ def test_a_second_process_is_refused(trained, posts, electrify):
 
 def test_a_resumed_training_does_not_survey_again(tmp_path):
     settings = TrainFromText(texts=(tmp_path,), out=tmp_path)
-    Choices(settings).make(lambda: [Setting("kind", "jsonl", "why")], "kind", "split")
+    Choices(settings, STAGE_OF_CHOICE).make(
+        lambda: [Setting("kind", "jsonl", "why")], "kind", "split"
+    )
     (tmp_path / "docs").mkdir()
-    Choices(settings).make(lambda: pytest.fail("surveyed again"), "kind", "split")
+    Choices(settings, STAGE_OF_CHOICE).make(lambda: pytest.fail("surveyed again"), "kind", "split")
 
 
 def test_a_split_is_refused_where_there_is_nothing_to_split(tmp_path):
     settings = TrainFromText(texts=(tmp_path,), out=tmp_path, split="file")
     with pytest.raises(UserError, match="--split does not apply"):
-        Choices(settings).make(lambda: [Setting("kind", "jsonl", "why")], "kind", "split")
+        Choices(settings, STAGE_OF_CHOICE).make(
+            lambda: [Setting("kind", "jsonl", "why")], "kind", "split"
+        )
     assert not (tmp_path / "choices.json").exists()
 
 
@@ -153,7 +157,7 @@ def test_an_option_can_be_corrected_until_its_stage_has_begun(posts, tmp_path, e
 def test_damaged_choices_are_named(content, tmp_path):
     (tmp_path / "choices.json").write_text(content)
     with pytest.raises(UserError):
-        Choices(TrainFromText(texts=(tmp_path,), out=tmp_path))
+        Choices(TrainFromText(texts=(tmp_path,), out=tmp_path), STAGE_OF_CHOICE)
 
 
 def test_an_output_that_cannot_be_is_refused(posts, tmp_path, electrify):

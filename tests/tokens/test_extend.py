@@ -209,7 +209,7 @@ def test_prepare_uses_the_new_words(made, docs, tmp_path):
     command = ["prepare", str(docs), "--tokenizer", str(made["wordpiece"][0]), "--workers", "1"]
     assert main([*command, "--length", "32", "--out", str(tmp_path / "shards")]) == 0
     manifest = json.loads((tmp_path / "shards" / "manifest.json").read_text())
-    counted = sum(split["text_tokens"] for split in manifest["splits"].values())
+    counted = manifest["splits"]["train"]["text_tokens"]  # the words of no other split count
     assert counted == made["wordpiece"][1]["extension"]["tokens"]["after"]
 
 

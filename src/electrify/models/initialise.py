@@ -39,9 +39,13 @@ def initialise(model: Any, generator: torch.Generator) -> None:
             nn.init.trunc_normal_(weight, std=SIGMA, a=-2 * SIGMA, b=2 * SIGMA, generator=generator)
 
 
+NEW_WEIGHTS = "newly_initialised"
+"""The attribute of a network with released weights that names the parameters they lacked."""
+
+
 @torch.no_grad()
 def set_bias_from_counts(network: Any, role: str, counts_V: Tensor) -> None:
-    """Set the output bias of a masked-LM head to the log frequencies of the tokens.
+    """Set the output bias of a masked-LM head to the log frequencies of the tokens, if it is new.
 
     Otherwise the first thing that the encoder learns is a direction common to all tokens that
     encodes these frequencies; after short training little else is left in its hidden states.
@@ -52,7 +56,7 @@ def set_bias_from_counts(network: Any, role: str, counts_V: Tensor) -> None:
 
 @torch.no_grad()
 def set_bias_from_rate(network: Any, role: str, rate: float) -> None:
-    """Set the output bias of a discriminator's head to the log odds of a replaced token."""
+    """Set the output bias of a discriminator's head to the log odds of a replaced token, if new."""
     in_encoder = {id(module) for module in network.base_model.modules()}
     head = [module for module in network.modules() if id(module) not in in_encoder]
     last = [module for module in head if isinstance(module, nn.Linear)][-1]
@@ -68,4 +72,12 @@ def _set_bias(layer: Any, bias: Tensor, role: str, network: Any) -> None:
             got=f"run.output_bias = frequencies with {network.config.model_type}",
             fix="use --run.output-bias zero",
         )
-    layer.bias.copy_(bias)
+    if _is_new(layer.bias, network):
+        layer.bias.copy_(bias)
+
+
+def _is_new(parameter: Tensor, network: Any) -> bool:
+    """Return whether a parameter was not among the released weights of a network, if it has any."""
+    new = getattr(network, NEW_WEIGHTS, None)
+    named = network.named_parameters(remove_duplicate=False)
+    return new is None or any(other is parameter and name in new for name, other in named)

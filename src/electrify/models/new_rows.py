@@ -1,10 +1,11 @@
-"""Grow the embeddings of a released network for the new tokens of an extended tokenizer.
+"""Resize the embeddings of a released network for the new tokens of an extended tokenizer.
 
 Rows of old tokens stay as they are, so the network's outputs for text without new tokens do, too.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -45,11 +46,16 @@ def old_tokens(tokenizer: LoadedTokenizer, source: str) -> dict[int, list[int]]:
     }
 
 
-def grow(
+def resize(
     network: Any, size: int, pieces: Mapping[int, Sequence[int]], start: NewEmbeddings
 ) -> None:
-    """Grow input and output embeddings to `size` rows; new ones are means of others, or random."""
-    network.resize_token_embeddings(size, mean_resizing=False)
+    """Resize input and output embeddings; the rows of new tokens are means of others, or random.
+
+    Rows that no released token has are removed first.
+    """
+    for rows in (min(pieces, default=size), size):
+        if rows != network.config.vocab_size:
+            network.resize_token_embeddings(rows, mean_resizing=False)
     if start == "random":
         return
     output = network.get_output_embeddings()
@@ -65,8 +71,12 @@ def grow(
 
 @lru_cache(maxsize=2)  # both networks, and the estimates before them, need it
 def _released_tokenizer(source: str) -> LoadedTokenizer:
+    """Load the tokenizer of a released model: a generator may have that of its discriminator."""
+    beside = Path(source).parent / "discriminator"
+    has_none = Path(source).is_dir() and not any(Path(source).glob("*token*"))
+    has_none = has_none and not (Path(source) / "vocab.txt").exists()
     try:
-        return load_tokenizer(source)
+        return load_tokenizer(beside if has_none and beside.is_dir() else source)
     except UserError as error:
         raise UserError(
             "the shards' tokenizer has another size than the released model, whose tokenizer is "

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.errors import UserError
-from electrify.models.new_rows import NewEmbeddings, grow, old_tokens
+from electrify.models.initialise import NEW_WEIGHTS
+from electrify.models.new_rows import NewEmbeddings, old_tokens, resize
 from electrify.models.pretrained import open_config, open_model
 from electrify.recipes.schema import TOKENIZER_FIELDS, FieldValue
 from electrify.tokens.tokenizer import LoadedTokenizer
@@ -60,11 +61,12 @@ def check_vocabulary(
 ) -> None:
     """Refuse shards whose tokenizer is neither that of the released model nor an extension of it.
 
-    A run keeps the configuration only, with the size of its own vocabulary.
+    Embeddings may have more rows than the tokenizer has tokens: sizes are rounded up for speed. A
+    run keeps the configuration only, with the size of its own vocabulary.
     """
     if config.vocab_size == size:
         return
-    if config.vocab_size > size or tokenizer is None:
+    if tokenizer is None:
         raise UserError(
             "the shards were not prepared with the tokenizer of the released model",
             got=f"{size:,} tokens in the shards' tokenizer, {config.vocab_size:,} in {source}",
@@ -87,7 +89,8 @@ class Start(NamedTuple):
 def load_released(kind: Any, config: Any, start: Start) -> tuple[Any, list[str]]:
     """Load a network with released weights; returns notes on weights that were not among them.
 
-    If the configuration has a larger vocabulary, the embeddings are grown.
+    If the configuration has another vocabulary, the embeddings get rows for its new tokens, and
+    lose those that no token has.
 
     A folder that holds only a configuration, as a run keeps it, gives a randomly initialised
     network: its weights come from a checkpoint.
@@ -128,10 +131,22 @@ def load_released(kind: Any, config: Any, start: Start) -> tuple[Any, list[str]]
             got=f"no {in_encoder[0]} and {len(in_encoder) - 1} more in {Path(source).name}",
             fix="give a complete model of this architecture",
         )
+    setattr(network, NEW_WEIGHTS, frozenset(missing))
     notes = [f"{role}: {name} is newly initialised" for name in missing]
-    if network.config.vocab_size < size and start.tokenizer is not None:
-        pieces = old_tokens(start.tokenizer, source)
-        grow(network, size, pieces, start.new_embeddings)
-        how = "the mean of its old tokens" if start.new_embeddings == "mean" else "random"
-        notes.append(f"{role}: {len(pieces):,} new tokens; the embedding of each is {how}")
+    if network.config.vocab_size != size and start.tokenizer is not None:
+        notes += _resized(network, size, start)
     return network, notes
+
+
+def _resized(network: Any, size: int, start: Start) -> list[str]:
+    """Give the embeddings a row for each token of an extended tokenizer; returns notes."""
+    assert start.tokenizer is not None
+    pieces, unused = old_tokens(start.tokenizer, start.source), network.config.vocab_size - size
+    resize(network, size, pieces, start.new_embeddings)
+    notes = []
+    if pieces:
+        how = "the mean of its old tokens" if start.new_embeddings == "mean" else "random"
+        notes.append(f"{start.role}: {len(pieces):,} new tokens; the embedding of each is {how}")
+    if unused > 0:
+        notes.append(f"{start.role}: {unused:,} embeddings that no token has are removed")
+    return notes

@@ -147,7 +147,7 @@ class Objective(nn.Module, ABC):
         return []
 
     def set_output_biases(self, counts_V: Tensor, mask_rate: float) -> None:
-        """Initialize output biases at token frequencies, so that encoders need not learn them."""
+        """Initialize new output biases at token frequencies, so encoders need not learn them."""
         for role, network in self.networks.items():
             if not self.roles[role].every_token:
                 set_bias_from_counts(network, role, counts_V)

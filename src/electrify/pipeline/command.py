@@ -4,7 +4,7 @@ What was chosen is stored before it is used, so the same command resumes after a
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
@@ -120,11 +120,9 @@ def _train(settings: TrainFromText, stages: Stages, seconds: float) -> TrainResu
         print(f"text: {text.description}\nmachine: {machine.description}")
         return choose_training(text, machine, seconds, settings.recipe)
 
-    choices = Choices(settings)
+    choices = Choices(settings, STAGE_OF_CHOICE)
     choices.make(reading, "kind", "split")
-    of_kind = {"text": {"split": choices["split"]}, "jsonl": {"text": settings.text}}
-    of_kind["csv"] = of_kind["parquet"] = of_kind["jsonl"]
-    stages.make_documents(choices["kind"], *settings.texts, **of_kind.get(choices["kind"], {}))
+    stages.read(choices["kind"], settings.texts, choices["split"], settings.text)
     choices.make(training, "tokenizer", "keep_accents", "vocab_size", "recipe", "length")
     stages.make_tokenizer(
         kind=choices["tokenizer"],
@@ -161,16 +159,16 @@ class Choices:
     survey may change it. A choice that does not apply to the text is None.
     """
 
-    def __init__(self, settings: TrainFromText) -> None:
-        self._path, self._settings = settings.out / CHOICES_FILE, settings
+    def __init__(self, settings: Any, stages: Mapping[str, str]) -> None:
+        self._path, self._settings, self._stages = settings.out / CHOICES_FILE, settings, stages
         self._stored: dict[str, Any] = {}
         if self._path.exists():
             stored = read_json(self._path)
-            if not isinstance(stored, dict) or not stored.keys() <= STAGE_OF_CHOICE.keys():
+            if not isinstance(stored, dict) or not stored.keys() <= stages.keys():
                 raise damaged(self._path, f"not the choices of this command: {str(stored)[:60]}")
             self._stored = stored
-        hints = get_type_hints(TrainFromText)
-        for name in STAGE_OF_CHOICE:
+        hints = get_type_hints(type(settings))
+        for name in stages:
             for value in (self._stored.get(name), getattr(settings, name)):
                 config.checked(hints[name], value, name)
 
@@ -201,7 +199,8 @@ class Choices:
                 print(f"{setting.name.replace('_', ' ')}: {_text(setting.value)} ({setting.why})")
 
     def _is_final(self, name: str) -> bool:
-        return (self._path.parent / STAGE_OF_CHOICE[name]).exists()
+        folder: Path = self._path.parent / self._stages[name]
+        return folder.exists()
 
     def _refuse_other(self, name: str, given: Any, made: Any) -> None:
         flag = f"--{name.replace('_', '-')}"

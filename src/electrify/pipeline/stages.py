@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from electrify.errors import needs
 from electrify.recipes import schema
 from electrify.storage.commit import read_manifest
 from electrify.storage.folder import Claim
+from electrify.tokens.extend import ExtendTokenizer, extend_tokenizer
 from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
 
@@ -44,33 +45,64 @@ class Stages:
         texts = tuple(map(str, sources))
         corpus(Corpus(sources=texts, out=self.docs, reader=reader, filters=Filters(dedup=True)))
 
+    def read(self, kind: str, sources: Sequence[Path], split: str | None, field: str) -> None:
+        """Turn files of a kind into documents; `split` is for plain text, `field` for tables."""
+        of_kind: dict[str, dict[str, Any]]
+        of_kind = {"text": {"split": split}, "jsonl": {"text": field}}
+        of_kind["csv"] = of_kind["parquet"] = of_kind["jsonl"]
+        self.make_documents(kind, *sources, **of_kind.get(kind, {}))
+
     def make_tokenizer(self, **options: Any) -> None:
         """Train a tokenizer on the documents."""
         settings = MakeTokenizer(docs=(self.docs,), out=self.tokenizer, **options)
         announce("tokenizer", self.docs, **_changed(settings))
         make_tokenizer(settings)
 
-    def make_shards(self, **options: Any) -> None:
-        """Turn the documents into shards."""
-        tokenizer = str(self.tokenizer)
-        settings = Prepare(docs=(self.docs,), tokenizer=tokenizer, out=self.shards, **options)
-        announce("prepare", self.docs, **_changed(settings))
+    def extend_tokenizer(self, base: str, docs: Sequence[Path], add: int) -> None:
+        """Add words of documents to a tokenizer."""
+        settings = ExtendTokenizer(base=base, docs=tuple(docs), out=self.tokenizer, add=add)
+        announce("tokenizer", "extend", base, docs=docs, add=add, out=self.tokenizer)
+        extend_tokenizer(settings)
+
+    def make_shards(
+        self,
+        docs: Sequence[Path] = (),
+        tokenizer: str = "",
+        out: Path | None = None,
+        **options: Any,
+    ) -> None:
+        """Turn documents into shards: by default those of the pipeline, with its tokenizer."""
+        settings = Prepare(
+            docs=tuple(docs) or (self.docs,),
+            tokenizer=tokenizer or str(self.tokenizer),
+            out=out or self.shards,
+            **options,
+        )
+        announce("prepare", *settings.docs, **_changed(settings))
         prepare(settings)
 
-    def pretrain(self, name: str, budget: str, changes: Mapping[str, Any] = NO_CHANGES) -> None:
+    def pretrain(
+        self,
+        name: str,
+        budget: str,
+        changes: Mapping[str, Any] = NO_CHANGES,
+        **options: Any,
+    ) -> None:
         """Pre-train with a recipe, some of whose fields may be changed."""
         from electrify.training.options import Pretrain
         from electrify.training.pretrain import pretrain
 
         recipe = schema.override(schema.load(name), changes)
-        announce("pretrain", name, data=self.shards, out=self.run, **changes, budget=budget)
-        if pretrain(Pretrain(recipe=recipe, data=self.shards, out=self.run, budget=budget)):
+        options = {"data": self.shards, "out": self.run, "budget": budget, **options}
+        announce("pretrain", name, **changes, **options)
+        if pretrain(Pretrain(recipe=recipe, **options)):
             raise KeyboardInterrupt  # it has saved a checkpoint and said so
 
-    def export(self) -> Path:
+    def export(self, *derived: Path) -> Path:
         """Export the run and return the folder of its encoder.
 
-        If the run was extended since the last export, the model is made again.
+        If the run was extended since the last export, the model is made again, and folders that
+        were derived from it are removed.
         """
         from electrify.models.export import encoder_folder
         from electrify.training.export_run import export_run
@@ -81,12 +113,13 @@ class Stages:
         if (self.model / "manifest.json").is_file():
             before, run = read_manifest(self.model, "model")["identity"], RunFolder(self.run)
             if before["run"] == run.about["identity"] and before["step"] < run.saved()[0].step:
-                shutil.rmtree(self.model)
+                for folder in (*filter(Path.is_dir, derived), self.model):
+                    shutil.rmtree(folder)
         export_run(Export(self.run, self.model))
         return encoder_folder(self.model)
 
     def report(self, *results: Path) -> Path:
-        """Write the report of the run, and of results of fine-tuning."""
+        """Write the report of the run, and of results of its model."""
         from electrify.reports.options import Report
         from electrify.reports.report import report
 
@@ -110,5 +143,6 @@ def announce(*words: object, **options: object) -> None:
     typed: list[str] = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
-        typed += [flag] if value is True else [flag, str(value)]
+        values = value if isinstance(value, list | tuple) else [value]
+        typed += [flag] if value is True else [flag, *map(str, values)]
     print(f"\n$ {shlex.join(['electrify', *map(str, words), *typed])}", flush=True)

@@ -167,7 +167,7 @@ class Run:
     init: Literal["official", "huggingface"] = "official"
     """Weight initialization: official (ELECTRA's code) or huggingface (transformers' default)."""
     output_bias: Literal["zero", "frequencies"] = "zero"
-    """Initial output biases: zero, or from token frequencies (LM head) and mask rate (RTD head)."""
+    """Initial biases of new heads: zero, or from token frequencies (LM) and mask rate (RTD)."""
     new_embeddings: Literal["mean", "random"] = "mean"
     """Embeddings of tokens that released weights lack: mean of the word's old tokens, or random."""
     precision: Literal["auto", "float32", "bf16", "fp16"] = "float32"
@@ -355,13 +355,6 @@ def check(recipe: Recipe) -> None:
             "whole words cannot be masked with replacement",
             got="objective.with_replacement = true and objective.whole_words = true",
             fix="set one of them to false",
-        )
-    released = recipe.discriminator.init_from or recipe.generator.init_from
-    if recipe.run.output_bias != "zero" and released:
-        raise UserError(
-            "output biases cannot be set on released weights",
-            got=f"run.output_bias = {recipe.run.output_bias}, weights from {released}",
-            fix="use --run.output-bias zero",
         )
     _check_nothing_ignored(recipe)
 

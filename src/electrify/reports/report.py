@@ -6,6 +6,12 @@ from pathlib import Path
 
 from electrify.config import check_minimum
 from electrify.errors import UserError
+from electrify.reports.adaptation_section import (
+    AdaptedFolder,
+    adaptation_section,
+    is_adaptation,
+    read_adaptation,
+)
 from electrify.reports.blimp_section import PairsFolder, has_pairs, pairs_section, read_pairs_folder
 from electrify.reports.comparison import comparison_section
 from electrify.reports.glue_section import GlueFolder, glue_sections, read_glue
@@ -38,7 +44,7 @@ def report(settings: Report) -> Path:
     """Read the folders, write the page and return its path."""
     _check(settings)
     names = _names(settings.folders)
-    runs, results, tuned, pairs, suites = [], [], [], [], []
+    runs, results, tuned, pairs, suites, adapted = [], [], [], [], [], []
     for folder, label in zip(settings.folders, names, strict=True):
         if (folder / "run.json").is_file():
             runs.append(read_run(folder, label))
@@ -48,6 +54,8 @@ def report(settings: Report) -> Path:
             results.append(read_glue(folder, label))
         elif is_tuned(folder):
             tuned.append(read_tuned(folder, label))
+        elif is_adaptation(folder):
+            adapted.append(read_adaptation(folder, label))
         elif has_pairs(folder):
             pairs.append(read_pairs_folder(folder, label))
         else:
@@ -57,7 +65,7 @@ def report(settings: Report) -> Path:
                 fix="give the --out folder of `electrify pretrain`, `glue`, `suite`, `blimp` or "
                 "`finetune`",
             )
-    page = _page(runs, results, tuned, pairs, suites, settings.examples)
+    page = _page(runs, results, tuned, pairs, suites, adapted, settings.examples)
     with committed(settings.out) as temporary:
         temporary.write_bytes(page)
     print(settings.out)
@@ -97,6 +105,7 @@ def _page(
     tuned: Sequence[Tuned],
     pairs: Sequence[PairsFolder],
     suites: Sequence[SuiteFolder],
+    adapted: Sequence[AdaptedFolder],
     count: int,
 ) -> bytes:
     sections = [
@@ -112,7 +121,9 @@ def _page(
     sections += suite_sections(suites)
     if tuned:
         sections.insert(0, tuned_section(tuned))
-    subjects = [*(r.name for r in runs), *(g.name for g in results), *(t.name for t in tuned)]
+    sections = [adaptation_section(a, n) for n, a in enumerate(adapted, 1)] + sections
+    subjects = [*(a.name for a in adapted), *(r.name for r in runs), *(g.name for g in results)]
+    subjects += [*(t.name for t in tuned)]
     subjects += [*(folder.name for folder in pairs), *(folder.name for folder in suites)]
     title = f"{', '.join(subjects)} – electrify report"
     heading = name(subjects[0])
@@ -120,7 +131,7 @@ def _page(
         intro, sections = paragraph(state(runs[0])), _promoted(sections[0])
     else:
         intro = _states(runs)
-        counts = len(runs), len(results), len(tuned), len(pairs), len(suites)
+        counts = len(adapted), len(runs), len(results), len(tuned), len(pairs), len(suites)
         heading = heading if len(subjects) == 1 else _counted(*counts)
     return document(title, heading, intro, sections, asset("heat.css") if runs else "")
 
@@ -132,8 +143,9 @@ def _promoted(section: Section) -> list[Section]:
     return [Section(text("At a glance"), loose), *inner]
 
 
-def _counted(runs: int, results: int, tuned: int, pairs: int, suites: int) -> Html:
+def _counted(adapted: int, runs: int, results: int, tuned: int, pairs: int, suites: int) -> Html:
     kinds = (
+        (adapted, "adapted model", "adapted models"),
         (runs, "run", "runs"),
         (results, "set of GLUE results", "sets of GLUE results"),
         (tuned, "fine-tuned model", "fine-tuned models"),

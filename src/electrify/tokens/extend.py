@@ -17,6 +17,7 @@ from electrify.progress import Update, progress
 from electrify.storage.build import Build
 from electrify.storage.commit import read_manifest
 from electrify.tokens.encoder import at_spaces, spaced
+from electrify.tokens.held_out import check_fractions, splits_of_documents
 from electrify.tokens.new_words import RULES, WordFinder, with_new_words
 from electrify.tokens.tokenizer import (
     LoadedTokenizer,
@@ -47,6 +48,10 @@ class ExtendTokenizer(config.AcceptsTextPaths):
     """Output folder."""
     add: int = 2_000
     """Number of words to add."""
+    validation: float = 0.01
+    """Fraction of documents that `prepare` sets aside for validation; not counted."""
+    test: float = 0.01
+    """Fraction of documents that `prepare` sets aside for testing; not counted."""
     min_count: int = 5
     """Minimum number of occurrences of a new word in the documents."""
     max_chars: int = 200_000_000
@@ -85,6 +90,7 @@ def extend_tokenizer(settings: ExtendTokenizer) -> dict[str, Any]:
         raise UserError(
             "no documents given", got="nothing", fix="electrify tokenizer extend BASE --docs DOCS"
         )
+    check_fractions(settings.validation, settings.test)
     base = load_tokenizer(settings.base)
     finder = WordFinder(base)
     identity = {
@@ -114,7 +120,8 @@ def _extend(
     split = spaced if finder.splits_before_spaces else at_spaces
     counts: Counter[str] = Counter()
     words = 0
-    for lines in line_batches(settings.docs, settings.max_chars, update):
+    splits = splits_of_documents(settings.docs, settings.validation, settings.test)
+    for lines in line_batches(settings.docs, settings.max_chars, update, splits):
         for line in lines:
             counts.update(split(line))
             words += len(line.split())

@@ -26,13 +26,8 @@ from electrify.storage.commit import read_manifest
 from electrify.tokens import examples, store, tokenizer
 from electrify.tokens.encoder import LineEncoder
 from electrify.tokens.examples import Example, ExampleFrame, Layout, Overflow
-from electrify.tokens.splits import (
-    SPLITS,
-    Splits,
-    hash_text,
-    may_be_too_few,
-    splits_for,
-)
+from electrify.tokens.held_out import check_fractions, splits_of_documents
+from electrify.tokens.splits import SPLITS, Splits, hash_text
 
 ROW_GROUPS_PER_SHARD = 4  # of 4 million characters each, so a shard has a few million tokens
 SHARD_FILES = (*(f"{split}-*.safetensors" for split in SPLITS), "tokenizer/*")
@@ -120,8 +115,7 @@ def _make(build: Build, settings: Prepare, loaded: tokenizer.LoadedTokenizer) ->
         loaded, settings.out / "tokenizer", max(512, settings.length), within=settings.out
     )
     groups = [group for folder in settings.docs for group in row_groups(folder)]
-    documents = sum(entry["documents"] for entry in build.identity["inputs"])
-    splits = _splits(settings, groups, documents)
+    splits = splits_of_documents(settings.docs, settings.validation, settings.test)
     job = ShardJob(settings, loaded.backend.to_str(), loaded.special, loaded.vocab_size, splits)
     parts = [
         tuple(groups[start : start + ROW_GROUPS_PER_SHARD])
@@ -148,13 +142,7 @@ def _check(settings: Prepare) -> None:
             got=f"{settings.length}",
             fix=f"use {SHORTEST_LENGTH} to {LONGEST_LENGTH:,}; 128 and 512 are common",
         )
-    validation, test = settings.validation, settings.test
-    if not (validation >= 0 and test >= 0 and validation + test < 1):  # also refuses NaN
-        raise UserError(
-            "--validation and --test must be fractions that add up to less than 1",
-            got=f"{validation} and {test}",
-            fix="use 0 or more for each, such as 0.01",
-        )
+    check_fractions(settings.validation, settings.test)
     if settings.layout == "packed" and settings.overflow == "drop":
         raise UserError(
             "the packed layout never drops tokens",
@@ -163,14 +151,6 @@ def _check(settings: Prepare) -> None:
         )
     if not settings.docs:
         raise UserError("no documents given", got="nothing", fix="electrify prepare DOCS --out …")
-
-
-def _splits(settings: Prepare, groups: Sequence[Slice], documents: int) -> Splits:
-    """Return how to split the text; with few documents, after measuring each split's share."""
-    fractions = settings.validation, settings.test
-    if not may_be_too_few(documents, *fractions):
-        return Splits(*fractions)
-    return splits_for((document.text for document in read_parquet(groups)), *fractions)
 
 
 def _make_shards(job: ShardJob, part: Sequence[Slice], index: int, out: Path) -> Record:

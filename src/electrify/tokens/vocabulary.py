@@ -19,6 +19,7 @@ from electrify.storage.commit import read_manifest
 from electrify.tokens import tokenizer as tokenizers_on_disk
 from electrify.tokens.encoder import LineEncoder
 from electrify.tokens.examples import warn_of_unknown
+from electrify.tokens.splits import Splits
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.tokens.trainers import train_bpe, train_unigram, train_wordpiece
 
@@ -117,8 +118,13 @@ def _strips_accents(settings: MakeTokenizer) -> bool:
     return not (settings.cased or settings.keep_accents)
 
 
-def line_batches(docs: Sequence[Path], max_chars: int, update: Update) -> Iterator[list[str]]:
-    """Yield batches of lines of the documents, or of an even sample if there is too much text."""
+def line_batches(
+    docs: Sequence[Path], max_chars: int, update: Update, splits: Splits | None = None
+) -> Iterator[list[str]]:
+    """Yield batches of lines of the documents, or of an even sample if there is too much text.
+
+    With `splits`, only of the text for training.
+    """
     manifests = [read_manifest(folder, "documents") for folder in docs]
     available = sum(manifest["characters"] for manifest in manifests)
     total = sum(manifest["documents"] for manifest in manifests)
@@ -126,7 +132,8 @@ def line_batches(docs: Sequence[Path], max_chars: int, update: Update) -> Iterat
     batch: list[str] = []
     for number, document in enumerate(_documents(docs), start=1):
         if fraction >= 1 or _position(document.text) < fraction:
-            batch += document.text.split("\n")
+            parts = splits.of(document.text) if splits else [("train", document.text)]
+            batch += [line for name, text in parts if name == "train" for line in text.split("\n")]
         if len(batch) >= LINES_AT_ONCE:
             yield batch
             batch = []

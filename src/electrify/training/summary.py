@@ -1,6 +1,7 @@
 """The lines that a run prints before its first step and after its last."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from electrify.batches.mixture import Mixture
 from electrify.batches.packing import PackedRows
@@ -88,17 +89,34 @@ def verdict_text(run: Path) -> str:
     return str(run_verdict(objective, sizes, records, folder.steps) or "")
 
 
-def forgetting_text(run: Path) -> str:
-    """Return how the loss on general text changed; empty if it was not evaluated."""
+class GeneralChange(NamedTuple):
+    """The validation loss on general text at the first and the last evaluation."""
+
+    label: str
+    start: int
+    before: float
+    end: int
+    after: float
+
+
+def general_change(run: Path) -> GeneralChange | None:
+    """Return how the loss on general text changed; None if it was not evaluated."""
     objective = objective_class(RunFolder(run).recipe.objective.kind)
-    name = f"{GENERAL}{objective.judged}"
+    name, label = f"{GENERAL}{objective.judged}", objective.shown[objective.judged].label
     records = [r for r in read_metrics(run, objective.former_names) if r.get(name) is not None]
     if not records:
+        return None
+    first, last = records[0], records[-1]
+    return GeneralChange(label, first["step"], first[name], last["step"], last[name])
+
+
+def forgetting_text(run: Path) -> str:
+    """Return how the loss on general text changed; empty if it was not evaluated."""
+    if (change := general_change(run)) is None:
         return ""
-    (first, before), (last, after) = ((r["step"], r[name]) for r in (records[0], records[-1]))
     return (
-        f"general text: {objective.shown[objective.judged].label} {before:.3f} at step {first:,}, "
-        f"{after:.3f} at step {last:,} ({after - before:+.3f})"
+        f"general text: {change.label} {change.before:.3f} at step {change.start:,}, "
+        f"{change.after:.3f} at step {change.end:,} ({change.after - change.before:+.3f})"
     )
 
 

@@ -49,7 +49,8 @@ class Unpadded(NamedTuple):
     types_BL: Tensor
 
 
-def _unpadded(types_BL: Tensor) -> Unpadded:
+def unpadded(types_BL: Tensor) -> Unpadded:
+    """Return the inputs for rows without padding."""
     return Unpadded(torch.ones_like(types_BL[0, 0]).expand_as(types_BL), types_BL)
 
 
@@ -65,7 +66,7 @@ class OriginalScorer:
 
     def log_probs(self, ids_BL: Tensor, types_BL: Tensor, positions_N: Tensor) -> Tensor:
         """Return log P(original) of the tokens at some positions."""
-        logits_BL = replaced_logits(call(self.network, ids_BL, _unpadded(types_BL)).logits)
+        logits_BL = replaced_logits(call(self.network, ids_BL, unpadded(types_BL)).logits)
         return functional.logsigmoid(-logits_BL[:, positions_N])
 
 
@@ -84,7 +85,7 @@ class PseudoLikelihoodScorer:
         (batch, length), count = ids_BL.shape, len(positions_N)
         positions_R1 = positions_N.repeat(batch).unsqueeze(1)
         masked_RL = ids_BL.repeat_interleave(count, 0).scatter_(1, positions_R1, self.mask)
-        inputs = _unpadded(types_BL.repeat_interleave(count, 0))
+        inputs = unpadded(types_BL.repeat_interleave(count, 0))
         with gather_head_rows(self.network, flat_rows(positions_R1, length)):
             logits_RV: Tensor = call(self.network, masked_RL, inputs).logits.squeeze(0).float()
         tokens_R1 = ids_BL[:, positions_N].reshape(-1, 1)
