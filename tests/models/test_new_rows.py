@@ -16,6 +16,7 @@ from electrify.tokens.new_words import WordFinder, with_new_words
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.tokens.trainers import train_bpe, train_unigram, train_wordpiece
 from electrify.training.data import vocabulary_of
+from electrify.training.folder import RunFolder
 
 LINES = [["the model reads the text and the mask hides some of the text"] * 5]
 TOKENIZERS = {
@@ -163,6 +164,38 @@ def test_a_missing_discriminator_is_the_encoder_of_the_masked_lm(released):
     scratch = build_pair(Recipe(deeper, generator, Sharing("words")), vocabulary_of(more))
     assert any("num_hidden_layers 3 (2 in generator)" in note for note in scratch.notes)
     assert scratch.discriminator.config.num_hidden_layers == 3
+
+
+DROPOUT = {"electra": "hidden_dropout_prob", "bert": "hidden_dropout_prob"}
+
+
+@pytest.mark.parametrize("only", ["generator", "discriminator"])
+def test_a_resumed_run_has_the_networks_that_it_was_started_with(released, only, monkeypatch):
+    architecture, kind, base, networks, folder = released
+    config = {DROPOUT.get(architecture, "mlp_dropout"): 0.25}
+    recipe = {
+        "generator": Recipe(
+            Discriminator(architecture),
+            Generator(config=config, init_from=str(folder / "generator")),
+        ),
+        "discriminator": Recipe(
+            Discriminator(architecture, config, init_from=str(folder / "discriminator")),
+            Generator(depth=0.5),
+        ),
+    }[only]
+    vocabulary = vocabulary_of(extended(base, kind))
+    started = build_pair(recipe, vocabulary)
+    run = RunFolder(folder / "run")
+    for role in networks:
+        getattr(started, role).config.save_pretrained(run.path / "networks" / role)
+    monkeypatch.setattr("electrify.training.folder.stored", lambda checkpoints: ["one"])
+    resumed = build_pair(run.with_own_sizes(recipe), vocabulary)
+    for role in networks:
+        before, after = (getattr(pair, role).config.to_dict() for pair in (started, resumed))
+        drop = ("_name_or_path", "architectures", "dtype")
+        assert {n: v for n, v in before.items() if n not in drop} == {
+            n: v for n, v in after.items() if n not in drop
+        }
 
 
 def test_the_masked_lm_head_of_a_release_goes_to_the_made_generator(tmp_path):
