@@ -266,3 +266,25 @@ def test_embeddings_that_no_token_has_are_removed(released, start):
     pieces = [token.id for token in base.backend.model.tokenize(WORDS[kind][0])]
     mean = words[pieces].mean(0)
     assert torch.allclose(words[base.vocab_size], mean) == (start == "mean")
+
+
+def test_released_output_embeddings_of_their_own_are_reported(tmp_path):
+    base = TOKENIZERS["wordpiece"]()
+    network, _ = build_masked_lm(tiny_recipe("bert"), vocabulary_of(base))
+    output = network.get_output_embeddings()
+    output.weight = torch.nn.Parameter(torch.randn_like(output.weight))
+    network.config.tie_word_embeddings = False
+    export_networks({"model": network}, {"model": ""}, base, tmp_path, {}, 64)
+    part = Discriminator("bert", init_from=str(tmp_path / "model"))
+    grown, notes = build_masked_lm(Recipe(part), vocabulary_of(base))
+    assert any("released output embeddings" in note for note in notes)
+    assert grown.get_output_embeddings().weight is grown.get_input_embeddings().weight
+
+
+def test_an_architecture_that_transformers_cannot_resize_is_refused(tmp_path):
+    base = TOKENIZERS["wordpiece"]()
+    network, _ = build_masked_lm(tiny_recipe("mobilebert"), vocabulary_of(base))
+    export_networks({"model": network}, {"model": ""}, base, tmp_path, {}, 64)
+    part = Discriminator("mobilebert", init_from=str(tmp_path / "model"))
+    with pytest.raises(UserError, match="cannot resize the embeddings of mobilebert"):
+        build_masked_lm(Recipe(part), vocabulary_of(extended(base, "wordpiece")))

@@ -38,9 +38,7 @@ class Timed(Stepper):
 def made_of(monkeypatch):
     """Return a stepper whose steps and evaluations take given times, and a record of its calls."""
 
-    def make(
-        step: float, evaluation: float = 0.0, asked_to_stop_at: int = -1, choice=FREE, sets=1
-    ):
+    def make(step: float, evaluation: float = 0.0, asked_to_stop_at: int = -1, choice=FREE, sets=1):
         seen = SimpleNamespace(now=0.0, step=step, taken=[], loaded=[], warned=[])
 
         def validate(*what, most):

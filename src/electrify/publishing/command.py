@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import fingerprint
@@ -145,7 +146,11 @@ def known_base_model(facts: CardInputs) -> str:
     source = facts.recipe.discriminator.init_from
     if source.count("/") != 1 or Path(source).exists() or Path(source).is_absolute():
         return ""
-    return source if isinstance(try_to_load_from_cache(source, "config.json"), str) else ""
+    try:
+        cached = try_to_load_from_cache(source, "config.json")
+    except HFValidationError:  # a folder that is gone, whose path cannot be a Hub name
+        return ""
+    return source if isinstance(cached, str) else ""
 
 
 def _encoder(folders: Mapping[str, Path], out: Path) -> Path:

@@ -29,9 +29,11 @@ from electrify.storage.commit import sha256_of
 MAIN_BRANCH = "main"
 BRANCH = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 STEP_BRANCH = re.compile(r"step-(\d+)")
-# What earlier uploads may have left in a repository, to be removed if it is not uploaded again.
+# Files of earlier uploads, to be removed if they are not uploaded again; all others are kept.
 OURS = re.compile(
-    r"(onnx|1_Pooling|discriminator|generator|model|encoder)/.*"
+    r"((discriminator|generator|model|encoder)/)?onnx/model\.onnx|1_Pooling/config\.json"
+    r"|(discriminator|generator|model|encoder)/(README\.md|config\.json|model\.safetensors"
+    r"|tokenizer\.json|tokenizer_config\.json|special_tokens_map\.json|vocab\.txt)"
     r"|modules\.json|config_sentence_transformers\.json|sentence_bert_config\.json"
 )
 NOT_UPLOADED = ("manifest.json", "README.md")
