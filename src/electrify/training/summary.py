@@ -99,7 +99,7 @@ class GeneralChange(NamedTuple):
     end: int
     after: float
     untrained: bool = False
-    """Whether the masked-LM head knew nothing at the start, so that any training lowers the loss."""
+    """Whether the masked-LM head knew nothing at the start: any training then lowers the loss."""
 
 
 def general_change(run: Path) -> GeneralChange | None:
