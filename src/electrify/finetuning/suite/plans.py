@@ -16,7 +16,7 @@ from electrify.finetuning.blimp.pairs import find_paradigms, read_paradigm
 from electrify.finetuning.encoder import Encoder, open_encoder
 from electrify.finetuning.experiment import Problem
 from electrify.finetuning.fit import check_hyperparameters
-from electrify.finetuning.glue.command import plan_jobs
+from electrify.finetuning.glue.command import CHANGES, plan_jobs
 from electrify.finetuning.glue.data import check_folder, read_split
 from electrify.finetuning.glue.presets import PRESETS, size_of
 from electrify.finetuning.glue.tasks import TASKS
@@ -91,11 +91,13 @@ def _changes(tuned: TunedSettings) -> dict[str, Any]:
 
 
 def _label(fit: Fit) -> str:
-    """Return the hyperparameters as a note under tables."""
-    return (
+    """Return the hyperparameters as a note under tables, as GLUE's labels name them."""
+    label = (
         f"lr {fit.lr:g}, epochs {fit.epochs:g}, batch size {fit.batch_size}, "
         f"layer decay {fit.layer_decay:g}"
     )
+    usual = CHANGES["precision"]
+    return label if fit.precision == usual else f"{label}, precision {fit.precision}"
 
 
 def _check_glue(row: SuiteTask, base: Path) -> CheckedTask:

@@ -106,7 +106,8 @@ def model_differences(record: SuiteRecord, first: str, second: str) -> list[Diff
             left_out.append(task.name)
             continue
         pairs = [(scores[0][key], scores[1][key]) for key in common]
-        notes = pair_notes(*(record.summary(model, task) for model in (first, second)))
+        summaries = (record.summary(first, task), record.summary(second, task))
+        notes = pair_notes(*summaries, (first, second))
         if task.benchmark == "blimp":
             notes.append("paired by paradigm; the mean over paradigms; not part of overall")
         else:
