@@ -16,6 +16,7 @@ DIR/report.html    all of it on one page
 """
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -25,7 +26,7 @@ import tyro
 from electrify import config
 from electrify.corpora.corpus import refuse_output_in_source
 from electrify.errors import UserError, needs
-from electrify.pipeline.choices import choose_reading
+from electrify.pipeline.choices import Setting, choose_reading
 from electrify.pipeline.command import CHOICES_FILE, Choices, check_validation, describe_machine
 from electrify.pipeline.stages import Stages, announce
 from electrify.pipeline.survey import survey_files
@@ -41,14 +42,19 @@ if TYPE_CHECKING:
 FOLDER_OF_CHOICE = {
     "kind": "docs",
     "split": "docs",
+    "test": "tokenizer",
     "length": "shards",
     "objective": "run",
     "batch_size": "run",
     "lr": "run",
 }
 """The folder of the stage that uses a choice first."""
-HELD_OUT = 0.01
-"""Fraction of the documents set aside for validation, and as many to compare models on."""
+VALIDATION = 0.01
+"""Fraction of the documents set aside to evaluate the run on; the tokenizer does not see them."""
+LEAST_TEST, MOST_TEST = 0.01, 0.1
+"""Range of the fraction of the documents that is set aside to compare models on."""
+CHARACTERS_PER_WORD = 50
+"""Text for each masked word: 15 % of the words are masked."""
 BEFORE, AFTER = "before", "after"
 """Names of the models in the suite."""
 SHORTEST_LIST = 12  # new words in the report
@@ -82,6 +88,8 @@ class Adapt(config.AcceptsTextPaths):
     """Labelled tasks to compare on: the TOML file of a suite, see `electrify suite`."""
     words: int = 2_000
     """Number of words to compare losses on, from pages that were set aside."""
+    test: float | None = None
+    """Fraction of the documents set aside to compare on; by default enough for --words."""
     objective: Literal["rtd", "mlm"] | None = None
     """By default rtd if MODEL has a discriminator, otherwise mlm (masked language modelling)."""
     length: int | None = None
@@ -164,14 +172,18 @@ def _adapt(settings: Adapt, stages: Stages, base: "BaseModel") -> AdaptResult:
     docs = _documents(settings, stages, choices)
     longest = open_encoder(base.encoder).longest
     choices.make(
-        lambda: choose_continuation(base, machine.cuda, longest),
-        *("length", "objective", "batch_size", "lr"),
+        lambda: [
+            _choose_test(docs, settings.words),
+            *choose_continuation(base, machine.cuda, longest),
+        ],
+        *("test", "length", "objective", "batch_size", "lr"),
     )
+    aside = {"validation": VALIDATION, "test": choices["test"]}
     tokenizer = base.encoder
     if settings.add:
-        stages.extend_tokenizer(base.encoder, docs, settings.add)
+        stages.extend_tokenizer(base.encoder, docs, add=settings.add, **aside)
         tokenizer = str(stages.tokenizer)
-    stages.make_shards(docs, tokenizer, length=choices["length"])
+    stages.make_shards(docs, tokenizer, length=choices["length"], **aside)
     check_validation(stages.shards)
     options: dict[str, Any] = {}
     if settings.general:
@@ -215,6 +227,15 @@ def _documents(settings: Adapt, stages: Stages, choices: Choices) -> tuple[Path,
     )
     stages.read(choices["kind"], settings.docs, choices["split"], settings.text)
     return (stages.docs,)
+
+
+def _choose_test(docs: Sequence[Path], words: int) -> Setting:
+    """Choose a fraction of the documents that is enough for some words to be masked."""
+    characters = sum(read_manifest(folder, "documents")["characters"] for folder in docs)
+    wanted = words * CHARACTERS_PER_WORD / max(1, characters)
+    fraction = round(min(MOST_TEST, max(LEAST_TEST, wanted)), 3)
+    why = f"of {characters:,} characters, to mask {words:,} words in"
+    return Setting("test", fraction, why if wanted <= MOST_TEST else f"{why} as far as possible")
 
 
 def _are_documents(path: Path) -> bool:
@@ -269,7 +290,7 @@ def _compare(
             length=choices["length"],
             words=settings.words,
         ),
-        list(texts_of_split(docs, "test", HELD_OUT, HELD_OUT)),
+        list(texts_of_split(docs, "test", VALIDATION, choices["test"])),
         Findings(
             new_words=new,
             general=general_change(stages.run),

@@ -18,7 +18,7 @@ from electrify.recipes.schema import (
 
 RATE_OF_RECIPE = 0.25
 """Learning rate as a fraction of that which the base was trained with from random weights."""
-SMALL, SMALL_RATE, LARGE_RATE = 512, 5e-4, 1e-4
+SMALL, SMALL_RATE, LARGE_RATE = 512, 3e-4, 1e-4
 """Hidden size up to which a released encoder has the first of these learning rates."""
 WARMUP = 0.06
 """Fraction of the steps in which the learning rate rises again."""

@@ -58,10 +58,10 @@ class Stages:
         announce("tokenizer", self.docs, **_changed(settings))
         make_tokenizer(settings)
 
-    def extend_tokenizer(self, base: str, docs: Sequence[Path], add: int) -> None:
+    def extend_tokenizer(self, base: str, docs: Sequence[Path], **options: Any) -> None:
         """Add words of documents to a tokenizer."""
-        settings = ExtendTokenizer(base=base, docs=tuple(docs), out=self.tokenizer, add=add)
-        announce("tokenizer", "extend", base, docs=docs, add=add, out=self.tokenizer)
+        settings = ExtendTokenizer(base=base, docs=tuple(docs), out=self.tokenizer, **options)
+        announce("tokenizer extend", base, docs=docs, **_changed(settings, "base"))
         extend_tokenizer(settings)
 
     def make_shards(
@@ -128,12 +128,12 @@ class Stages:
         return report(Report(folders=(self.run, *results), out=page))
 
 
-def _changed(settings: Any) -> dict[str, Any]:
+def _changed(settings: Any, *given: str) -> dict[str, Any]:
     """Return the options of a command on documents that differ from their defaults."""
     return {
         field.name: value
         for field in fields(settings)
-        if field.name != "docs"
+        if field.name not in ("docs", *given)
         and ((value := getattr(settings, field.name)) != field.default or field.default is MISSING)
     }
 
@@ -145,4 +145,6 @@ def announce(*words: object, **options: object) -> None:
         flag = f"--{name.replace('_', '-')}"
         values = value if isinstance(value, list | tuple) else [value]
         typed += [flag] if value is True else [flag, *map(str, values)]
-    print(f"\n$ {shlex.join(['electrify', *map(str, words), *typed])}", flush=True)
+    command, *others = map(str, words)
+    typed = ["electrify", *command.split(), *others, *typed]
+    print(f"\n$ {shlex.join(typed)}", flush=True)
