@@ -133,7 +133,10 @@ def suite_tables(record: SuiteRecord) -> dict[str, Table]:
 
 
 def write_suite_tables(out: Path, tables: dict[str, Table]) -> None:
-    """Write every table as .md, .tex and .csv."""
+    """Write every table as .md, .tex and .csv, and remove those of models that are left out."""
+    for path in out.glob("*-minus-*.*"):
+        if path.stem not in tables and path.suffix in (".md", ".tex", ".csv"):
+            path.unlink()
     for name, text in table_files(tables).items():
         with committed(out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
