@@ -66,8 +66,9 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         check_extension(settings)
     budget = parse_duration(settings.budget, "--budget") if settings.budget else 0.0
     stop = Stop(parse_duration(settings.max_time, "--max-time") if settings.max_time else None)
-    general = settings.general and staged(settings.general)
-    settings = replace(settings, data=staged(settings.data), general=general)
+    if settings.general is not None:
+        settings = replace(settings, general=staged(settings.general, "--general"))
+    settings = replace(settings, data=staged(settings.data, "--data"))
     folder, engine = RunFolder(settings.out), Engine(device=settings.device)
     asked = settings.recipe.run.precision
     engine.use(engine.main_first(lambda: folder.choice(asked, engine.device.type)))
