@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import huggingface_hub as hub
-from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils._validators import validate_repo_id
 
@@ -117,6 +121,8 @@ class _hub_problems:  # noqa: N801
             return
         status = int(getattr(getattr(error, "response", None), "status_code", 0))
         fix = FIXES.get(status, "check the network and run the same command again to resume")
+        if isinstance(error, OfflineModeIsEnabled):
+            fix = "unset HF_HUB_OFFLINE and run the same command again"
         got = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         what = f"the Hub does not accept {self.repo}" if status else "the Hub cannot be reached"
         raise UserError(what, got=f"{got} ({self.endpoint})", fix=fix) from error
