@@ -13,6 +13,7 @@ from tests.conftest import make_documents, write_documents
 from tests.models.tiny import tiny_recipe
 
 import electrify as package
+from electrify.cli import main
 from electrify.errors import UserError
 from electrify.models.base import open_base
 from electrify.models.export import encoder_alone, export_networks
@@ -132,13 +133,14 @@ def test_raw_text_and_an_encoder_without_a_head(bases, tmp_path, electrify):
         (("--lr", "0"), "optimizer.lr must be"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_made(options, what, bases, texts, tmp_path):
-    from electrify.cli import main
-
+def test_bad_input_is_refused_before_anything_is_made(
+    options, what, bases, texts, tmp_path, capsys
+):
     out = tmp_path / "out"
-    assert (
-        main(["adapt", str(bases["pair"]), "--docs", str(texts), "--out", str(out), *options]) == 2
-    )
+    command = ["adapt", str(bases["pair"]), "--docs", str(texts), "--out", str(out), *options]
+    assert main(command) == 2
+    assert what in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_documents_and_texts_are_not_mixed(bases, texts, tmp_path):

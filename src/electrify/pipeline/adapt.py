@@ -30,6 +30,7 @@ from electrify.pipeline.choices import Setting, choose_reading
 from electrify.pipeline.command import CHOICES_FILE, Choices, check_validation, describe_machine
 from electrify.pipeline.stages import Stages, announce
 from electrify.pipeline.survey import survey_files
+from electrify.recipes import schema
 from electrify.storage.commit import committed, read_manifest
 from electrify.tokens.held_out import texts_of_split
 from electrify.tokens.new_words import WordFinder
@@ -132,6 +133,8 @@ def adapt(settings: Adapt) -> AdaptResult:
     parse_duration(settings.budget, "--budget")
     config.check_minimum(settings, add=0, words=1, length=8, batch_size=1)
     _check_inputs(settings)
+    if settings.lr is not None:
+        schema.check(schema.override(schema.Recipe(), {"optimizer.lr": settings.lr}))
     base = open_base(settings.model, settings.generator)
     tokenizer = load_tokenizer(base.encoder)
     if settings.add:

@@ -5,6 +5,7 @@ OUT/result.json                    the comparison, and the verdict
 OUT/manifest.json                  written last: files, identity, versions
 """
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,7 @@ from electrify.models.detectors import open_masked_lm
 from electrify.models.fast import enable_fast_path
 from electrify.progress import progress
 from electrify.storage.build import Build, Record, committed_file
-from electrify.storage.commit import json_bytes, read_json
+from electrify.storage.commit import json_bytes, read_json, read_manifest
 from electrify.training.engine import Engine
 from electrify.training.summary import GeneralChange
 
@@ -107,9 +108,14 @@ def compare_models(
         "length": settings.length,
         "words": settings.words,
         "pages": len(pages),
+        "tasks": [task._asdict() for task in found.tasks],
         **{side: _fingerprints(model) for side, model in sides.items()},
     }
     files = [f"{side}.json" for side in SIDES] + ["result.json"]
+    if (out / "manifest.json").is_file():
+        before = read_manifest(out, "adaptation")["identity"]
+        if {**before, "tasks": identity["tasks"]} == identity and before != identity:
+            shutil.rmtree(out)  # tasks were added since
     with Build(out, "adaptation", identity, files=files) as build:
         if not build.finished:
             _make(build, settings, list(sides.values()), pages, found)
