@@ -1,6 +1,6 @@
 """Pre-train with the package electra-pytorch, for a row of the board (benchmarks/board.py).
 
-The loop is the one of that package's README: its `Electra` around two Hugging Face networks, Adam
+The loop is the one of that package's README: its `Electra` around two Hugging Face networks, AdamW
 with a linear warm-up and decay as in its example for OpenWebText. Networks, shards and batches are
 those of the row with ELECTRA's recipe. `pip install --no-deps electra-pytorch`.
 """
@@ -41,12 +41,19 @@ def main() -> None:
         mask_prob=recipe.objective.mask_rate,
         mask_ignore_token_ids=[special.cls, special.sep],
     )
-    adam = torch.optim.Adam(model.parameters(), lr=optimizer.lr)
+    plain = [p for name, p in model.named_parameters() if "bias" in name or "LayerNorm" in name]
+    others = [
+        p for name, p in model.named_parameters() if not ("bias" in name or "LayerNorm" in name)
+    ]
+    groups = [{"params": others, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
+    adam = torch.optim.AdamW(groups, lr=optimizer.lr, betas=(0.9, 0.999), eps=1e-6)
     batches = training_task(recipe, shards, tokenizer, single_process()).batches
     begin, timings = time.monotonic(), []
     for step in range(run.steps):
-        ids_BL = torch.from_numpy(batches[step].ids_BL)
-        loss = model(ids_BL).loss
+        batch = batches[step]
+        ids_BL, types_BL = (torch.from_numpy(a) for a in (batch.ids_BL, batch.types_BL))
+        attention_BL = (ids_BL != special.pad).long()
+        loss = model(ids_BL, attention_mask=attention_BL, token_type_ids=types_BL).loss
         adam.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), optimizer.clip)

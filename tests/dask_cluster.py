@@ -40,3 +40,9 @@ def dask_cluster(folder: Path, workers: int = 2, threads: int = 1) -> Iterator[D
         for process in processes:
             process.kill()
             process.wait()
+
+
+def holds_a_lock(out: Path, pid: int) -> bool:
+    """Return whether a process is in the middle of a job of a results folder."""
+    locks = [path.read_text() for path in out.glob("jobs/**/*lock") if path.exists()]
+    return any(text.startswith(f"process {pid} ") for text in locks)

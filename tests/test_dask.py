@@ -9,7 +9,7 @@ from electrify.finetuning.glue.command import glue
 from electrify.finetuning.options import Glue
 from electrify.tokens.prepare import Prepare, prepare
 from tests.conftest import make_documents, write_documents
-from tests.dask_cluster import QUIET, dask_cluster
+from tests.dask_cluster import QUIET, dask_cluster, holds_a_lock
 from tests.finetuning.conftest import encoder_folder, glue_folder  # noqa: F401
 from tests.test_jobs import wait_until
 
@@ -69,8 +69,3 @@ def test_glue_makes_the_same_files_after_a_worker_was_killed(
     for name, content in files_of(out).items():
         if name.endswith((".safetensors", ".md", ".tex", ".csv")):
             assert content == files_of(local)[name], name
-
-
-def holds_a_lock(out, pid):
-    locks = [path.read_text() for path in out.glob("jobs/*/lock") if path.exists()]
-    return any(text.startswith(f"process {pid} ") for text in locks)

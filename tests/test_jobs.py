@@ -183,6 +183,36 @@ def test_a_worker_that_dies_is_an_error_with_a_fix():
         list(in_order(die, range(4), pool, ahead=4))
 
 
+LARGE_JOBS = """
+import os
+from electrify.errors import UserError
+from electrify.jobs import executor, in_order
+
+def fail(job):
+    raise UserError("wrong", got="this", fix="that")
+
+def die(job):
+    os._exit(9)
+
+if __name__ == "__main__":
+    for function, what in ((fail, "wrong"), (die, "a worker process died")):
+        try:
+            with executor(2) as pool:
+                list(in_order(function, [bytes(1 << 20)] * 20, pool, ahead=20))
+        except UserError as error:
+            assert error.what == what, error
+            print("stopped")
+"""
+
+
+def test_an_error_stops_large_jobs_that_are_on_their_way_to_a_worker(tmp_path):
+    """They are larger than the pipe; Debian's Python 3.11.2 would wait for them forever."""
+    (tmp_path / "large.py").write_text(LARGE_JOBS)
+    command = [sys.executable, tmp_path / "large.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "stopped\n" * 2), done.stderr
+
+
 def test_a_job_on_a_dask_cluster():
     with (
         LocalCluster(

@@ -99,6 +99,7 @@ def test_the_commands_run_from_the_wheel(installed, tmp_path):
 
 def test_the_metadata_says_what_the_project_is(installed):
     text = (installed / DIST_INFO / "METADATA").read_text()
+    assert "Metadata-Version: 2.4\n" in text  # the newest that the action that publishes reads
     assert f"Version: {electrify.__version__}\n" in text
     assert "License-Expression: Apache-2.0\n" in text
     assert "Requires-Python: >=3.11\n" in text

@@ -16,3 +16,5 @@ for host in "${HOSTS[@]}"; do
 done
 until [ -f scheduler.json ]; do sleep 1; done
 electrify prepare docs --tokenizer tokenizer --out shards --workers scheduler.json
+# electrify glue model/encoder --data GLUE --out glue --workers scheduler.json
+# electrify suite suite.toml model/encoder --out suite --workers scheduler.json

@@ -6,6 +6,8 @@ from dask_jobqueue import SLURMCluster
 
 WORKERS = 8
 COMMAND = ["electrify", "prepare", "docs", "--tokenizer", "tokenizer", "--out", "shards"]
+# COMMAND = ["electrify", "glue", "model/encoder", "--data", "GLUE", "--out", "glue"]
+# COMMAND = ["electrify", "suite", "suite.toml", "model/encoder", "--out", "suite"]
 
 if __name__ == "__main__":
     with SLURMCluster(cores=1, processes=1, memory="8GB", walltime="04:00:00") as cluster:

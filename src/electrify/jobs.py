@@ -3,13 +3,14 @@
 import multiprocessing
 import os
 import platform
+import re
 import signal
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import chdir, contextmanager, nullcontext
 from multiprocessing import resource_tracker
@@ -82,6 +83,15 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+def is_number(workers: str) -> bool:
+    """Return whether a text is a number of processes, not the address of a scheduler.
+
+    >>> is_number("2"), is_number("-1"), is_number("²"), is_number("tcp://host:8786")
+    (True, True, False, False)
+    """
+    return re.fullmatch(r"-?[0-9]+", workers) is not None
+
+
 @contextmanager
 def executor(workers: int | str, gpus: Sequence[str] = ()) -> Iterator[Executor]:
     """Yield an executor with `workers` processes (0: one per core), or for a Dask scheduler.
@@ -89,7 +99,7 @@ def executor(workers: int | str, gpus: Sequence[str] = ()) -> Iterator[Executor]
     A text that is no number is the address of a scheduler, or the path of its scheduler file.
     If there are GPUs, named as in CUDA_VISIBLE_DEVICES, each process sees one of them.
     """
-    if isinstance(workers, str) and not workers.lstrip("-").isdigit():
+    if isinstance(workers, str) and not is_number(workers):
         with _dask(workers) as cluster:
             yield cluster
         return
@@ -132,6 +142,8 @@ def _stop(pool: ProcessPoolExecutor) -> None:
         alive = [process for process in alive if process.is_alive()]
     for process in alive:
         process.kill()
+    # Python before 3.11.5 would wait forever for a large job that no worker reads (gh-94777).
+    pool._call_queue._reader.close()  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -260,6 +272,12 @@ def _dask(address: str) -> Iterator[Executor]:
         try:
             # Not pure: Dask would return the result of an earlier job instead of writing its files.
             yield _DaskExecutor(client.get_executor(pure=False))
+        except (CancelledError, distributed.CommClosedError) as error:
+            raise UserError(
+                "the connection to the Dask scheduler was lost",
+                got=f"{address}: {type(error).__name__}",
+                fix="start the scheduler and run the same command again; it resumes",
+            ) from error
         except distributed.KilledWorker as error:
             raise UserError(
                 "Dask workers died of the same job several times",

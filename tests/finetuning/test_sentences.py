@@ -159,8 +159,12 @@ def test_a_report_has_the_scores(encoder, tmp_path):
 def test_retrieval_counts_distinct_texts_once():
     eye = np.eye(3)
     # "a" has two right answers; neither counts against the other.
-    found = retrieval_scores("aab", "xyz", np.array([eye[1], eye[1], eye[0]]), eye)
-    assert found == {"accuracy": 2 / 3, "mrr": (1 + 1 + 1 / 2) / 3}
+    queries = np.array([[0.5, 1, 0], [0.5, 1, 0], [1, 0.5, 0.2]])
+    found = retrieval_scores("aab", "xyz", queries, eye)
+    assert found == {"accuracy": 2 / 3, "mrr": (1 + 1 + 1 / 3) / 3}
+    # Vectors that are all the same find nothing: every text has the mean rank.
+    found = retrieval_scores("abc", "xyz", np.ones((3, 3)), np.ones((3, 3)))
+    assert found == {"accuracy": 0, "mrr": 1 / 2}
     again = retrieval_scores("ab", "xx", eye[:2], eye[:2])
     assert again == {"accuracy": 1.0, "mrr": 1.0}
 

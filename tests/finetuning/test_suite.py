@@ -1,18 +1,18 @@
 """`electrify suite`: tasks × seeds × models, killed, resumed, on Dask, refused."""
 
 import json
-import os
-import signal
+import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from random import Random
 
 import pytest
 from tests.conftest import WORDS
+from tests.dask_cluster import QUIET, dask_cluster, holds_a_lock
 from tests.finetuning.own_files import write_classes, write_pairs, write_scores, write_tags
 from tests.finetuning.squad_files import paragraphs, write_squad
+from tests.finetuning.suite_kills import content, finished_jobs, suite_command
 from tests.test_jobs import wait_until
 from transformers import BertForMaskedLM
 
@@ -121,20 +121,6 @@ def done(data, models, tmp_path_factory) -> Path:
     return out
 
 
-def content(out: Path) -> dict[str, bytes]:
-    """Return the bytes of all files; the times that results have are removed."""
-    found = {}
-    for path in sorted(path for path in out.rglob("*") if path.is_file()):
-        text = path.read_bytes()
-        if path.name == "result.json":
-            result = json.loads(text)
-            text = json.dumps({k: v for k, v in result.items() if "second" not in k}).encode()
-        found[path.relative_to(out).as_posix()] = text
-    for name, text in found.items():  # where the random weights are is not part of the result
-        found[name] = text.replace(str(out.absolute()).encode(), b"OUT")
-    return found
-
-
 def test_one_table_of_models_and_tasks(done):
     record = read_record(done)
     table = scores_table(record)
@@ -224,61 +210,21 @@ def stopped_after(patch, module, name):
     patch.setattr(f"{module}.{name}", stopped)
 
 
-def command(data, models, out, *options):
-    parts = ["-m", "electrify", "suite", data / "small.toml", *models, "--out", out, *options]
-    return [sys.executable, *map(str, parts), "--device", "cpu"]
-
-
-@pytest.mark.slow
-def test_killed_at_random_it_ends_with_the_same_bytes(done, data, models, tmp_path):
-    out, rng = tmp_path / "out", Random(3)
-    for _ in range(6):
-        process = subprocess.Popen(
-            command(data, models, out, "--workers", 2),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        wait_until(lambda process=process: process.poll() is not None or (out / "lock").exists())
-        time.sleep(rng.uniform(0, 8))
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run(command(data, models, out, "--workers", 2), check=True, capture_output=True)
-    assert content(out) == content(done)
-
-
 @pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_table_after_a_worker_was_killed(
     done, data, models, tmp_path
 ):
     """A scheduler and two workers with two threads each; one is killed in the middle of a job."""
-    script = Path(sys.executable).with_name("dask")
-    scheduler_file, out = tmp_path / "scheduler.json", tmp_path / "out"
-    options = ["--scheduler-file", str(scheduler_file), "--no-dashboard"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    start = [str(script), "scheduler", "--host", "127.0.0.1", "--port", "0", *options]
-    processes = [subprocess.Popen(start, **quiet)]
-    try:
-        wait_until(scheduler_file.exists)
-        worker = [str(script), "worker", *options, "--nthreads", "2", "--no-nanny"]
-        processes += [subprocess.Popen(worker, cwd=tmp_path, **quiet) for _ in range(2)]
-        address = json.loads(scheduler_file.read_text())["address"]
-        process = subprocess.Popen(command(data, models, out, "--workers", address), **quiet)
-        wait_until(lambda: any(out.glob("jobs/*/*/result.json")), 120)
-        wait_until(lambda: holds_a_lock(out, processes[1].pid))
-        processes[1].kill()
+    out = tmp_path / "out"
+    with dask_cluster(tmp_path, threads=2) as cluster:
+        command = suite_command(data / "small.toml", models, out, workers=cluster.address)
+        process = subprocess.Popen(command, **QUIET)
+        wait_until(lambda: finished_jobs(out) > 0, 120)
+        wait_until(lambda: holds_a_lock(out, cluster.workers[0].pid))
+        cluster.workers[0].kill()
         assert process.wait(timeout=240) == 0
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        assert cluster.workers[1].poll() is None
     assert content(out) == content(done)
-
-
-def holds_a_lock(out, pid):
-    locks = [path.read_text() for path in out.glob("jobs/*/*.lock") if path.exists()]
-    return any(text.startswith(f"process {pid} ") for text in locks)
 
 
 def test_a_job_that_another_process_finished_is_not_run_again(done, data, models, monkeypatch):
@@ -386,6 +332,27 @@ def test_settings_of_a_model_replace_those_of_a_task(data, models, tmp_path):
     assert "epochs 8" in record.settings("random", "places")
     [notes] = [r.notes for r in model_differences(record, "tiny", "random")][1:2]
     assert any(note.startswith("settings: ") for note in notes)
+
+
+def test_degenerate_runs_are_named_after_their_model_in_comparisons(done, tmp_path):
+    shutil.copytree(done, tmp_path / "out")
+    path = tmp_path / "out" / "suite.json"
+    record = json.loads(path.read_text())
+    run = next(r for r in record["runs"] if (r["model"], r["task"]) == ("random", "places"))
+    run["degenerate"] = "the same prediction"
+    path.write_text(json.dumps(record))
+    found = model_differences(read_record(tmp_path / "out"), "tiny", "random")
+    notes = next(row.notes for row in found if row.task == "places")
+    assert notes[0].startswith("random: seed 0 degenerate")
+
+
+def test_notes_name_the_precision_unless_it_is_float32(data, models, tmp_path):
+    out = tmp_path / "out"
+    options = {"precision": "bf16", "train_limit": 8, "seeds": 1}
+    suite(settings(data, models[:1], out, **options))
+    record = read_record(out)
+    for task in record.tasks:
+        assert "precision bf16" in record.settings("tiny", task.name)
 
 
 def task(**fields) -> str:

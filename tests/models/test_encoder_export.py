@@ -1,6 +1,7 @@
 """The exported encoder loads the way other projects and run_glue.py load it."""
 
 from functools import cache
+from logging import getLogger
 
 import pytest
 import torch
@@ -87,6 +88,16 @@ def test_the_encoder_alone_gives_the_discriminators_hidden_states(architecture, 
         found, wanted = encoder(**tokens)[0], discriminator.base_model(**tokens)[0]
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
     assert encoder.config.architectures == [type(encoder).__name__]
+
+
+def test_exporting_an_encoder_without_a_pooler_reports_no_missing_weights(tmp_path, caplog):
+    encoder = encoder_alone(build_pair(tiny_recipe("albert"), VOCABULARY).discriminator)
+    getLogger("transformers").addHandler(caplog.handler)
+    try:
+        export_networks({"encoder": encoder}, {"encoder": ""}, tiny_tokenizer(), tmp_path, {}, 64)
+    finally:
+        getLogger("transformers").removeHandler(caplog.handler)
+    assert "pooler" not in caplog.text
 
 
 def test_older_exports_are_fine_tuned_from_their_discriminator(tmp_path):

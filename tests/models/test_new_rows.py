@@ -16,6 +16,7 @@ from electrify.tokens.new_words import WordFinder, with_new_words
 from electrify.tokens.tokenizer import LoadedTokenizer
 from electrify.tokens.trainers import train_bpe, train_unigram, train_wordpiece
 from electrify.training.data import vocabulary_of
+from electrify.training.folder import RunFolder
 
 LINES = [["the model reads the text and the mask hides some of the text"] * 5]
 TOKENIZERS = {
@@ -165,6 +166,38 @@ def test_a_missing_discriminator_is_the_encoder_of_the_masked_lm(released):
     assert scratch.discriminator.config.num_hidden_layers == 3
 
 
+DROPOUT = {"electra": "hidden_dropout_prob", "bert": "hidden_dropout_prob"}
+
+
+@pytest.mark.parametrize("only", ["generator", "discriminator"])
+def test_a_resumed_run_has_the_networks_that_it_was_started_with(released, only, monkeypatch):
+    architecture, kind, base, networks, folder = released
+    config = {DROPOUT.get(architecture, "mlp_dropout"): 0.25}
+    recipe = {
+        "generator": Recipe(
+            Discriminator(architecture),
+            Generator(config=config, init_from=str(folder / "generator")),
+        ),
+        "discriminator": Recipe(
+            Discriminator(architecture, config, init_from=str(folder / "discriminator")),
+            Generator(depth=0.5),
+        ),
+    }[only]
+    vocabulary = vocabulary_of(extended(base, kind))
+    started = build_pair(recipe, vocabulary)
+    run = RunFolder(folder / "run")
+    for role in networks:
+        getattr(started, role).config.save_pretrained(run.path / "networks" / role)
+    monkeypatch.setattr("electrify.training.folder.stored", lambda checkpoints: ["one"])
+    resumed = build_pair(run.with_own_sizes(recipe), vocabulary)
+    for role in networks:
+        before, after = (getattr(pair, role).config.to_dict() for pair in (started, resumed))
+        drop = ("_name_or_path", "architectures", "dtype")
+        assert {n: v for n, v in before.items() if n not in drop} == {
+            n: v for n, v in after.items() if n not in drop
+        }
+
+
 def test_the_masked_lm_head_of_a_release_goes_to_the_made_generator(tmp_path):
     base = TOKENIZERS["wordpiece"]()
     network, _ = build_masked_lm(tiny_recipe("bert"), vocabulary_of(base))
@@ -233,3 +266,25 @@ def test_embeddings_that_no_token_has_are_removed(released, start):
     pieces = [token.id for token in base.backend.model.tokenize(WORDS[kind][0])]
     mean = words[pieces].mean(0)
     assert torch.allclose(words[base.vocab_size], mean) == (start == "mean")
+
+
+def test_released_output_embeddings_of_their_own_are_reported(tmp_path):
+    base = TOKENIZERS["wordpiece"]()
+    network, _ = build_masked_lm(tiny_recipe("bert"), vocabulary_of(base))
+    output = network.get_output_embeddings()
+    output.weight = torch.nn.Parameter(torch.randn_like(output.weight))
+    network.config.tie_word_embeddings = False
+    export_networks({"model": network}, {"model": ""}, base, tmp_path, {}, 64)
+    part = Discriminator("bert", init_from=str(tmp_path / "model"))
+    grown, notes = build_masked_lm(Recipe(part), vocabulary_of(base))
+    assert any("released output embeddings" in note for note in notes)
+    assert grown.get_output_embeddings().weight is grown.get_input_embeddings().weight
+
+
+def test_an_architecture_that_transformers_cannot_resize_is_refused(tmp_path):
+    base = TOKENIZERS["wordpiece"]()
+    network, _ = build_masked_lm(tiny_recipe("mobilebert"), vocabulary_of(base))
+    export_networks({"model": network}, {"model": ""}, base, tmp_path, {}, 64)
+    part = Discriminator("mobilebert", init_from=str(tmp_path / "model"))
+    with pytest.raises(UserError, match="cannot resize the embeddings of mobilebert"):
+        build_masked_lm(Recipe(part), vocabulary_of(extended(base, "wordpiece")))

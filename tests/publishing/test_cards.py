@@ -15,6 +15,7 @@ from tests.finetuning.squad_files import paragraphs, write_squad
 import electrify
 from electrify.cli import main
 from electrify.finetuning.blimp.pairs import FIELDS
+from electrify.objectives.card_metadata import CardScore, score_section
 
 SUITE = """seeds = 2
 epochs = 1
@@ -87,7 +88,10 @@ def stored_scores(folder: Path) -> set[tuple[str, float]]:
         parts = [content["overall"], *content["phenomena"]] if "overall" in content else []
         found |= {(name, part["accuracy"]) for part in parts}
         if not parts:
-            metrics = [item for part in content["scores"].values() for item in part.items()]
+            scores = content["scores"]
+            flat = "version" in content  # `electrify squad` has one split
+            splits = [scores] if flat else scores.values()
+            metrics = [item for split in splits for item in split.items()]
             found |= {(name, value) for metric, value in metrics if "total" not in metric}
     return found
 
@@ -124,6 +128,29 @@ def test_the_card_has_every_score_of_a_suite_with_its_file(evaluated, capsys):
     assert main(["show", str(evaluated / "model"), "--verify"]) == 0
 
 
+def test_only_scores_of_the_same_settings_and_folder_are_averaged():
+    about = ("GLUE CoLA", "nyu-mll/glue", "cola", "validation", "text-classification", "mcc")
+    runs = [
+        ("all", 0.5, 0, "8,551 training rows"),
+        ("all", 0.7, 1, "8,551 training rows"),
+        ("trial", 0.1, 0, "64 training rows"),
+        ("again", 0.3, 0, "64 training rows"),
+    ]
+    scores = [
+        CardScore(
+            *about, value, "encoder", f"{folder}/jobs/cola-{seed}/result.json", "a", seed, how
+        )
+        for folder, value, seed, how in runs
+    ]
+    rows = [line.split(" | ") for line in score_section(scores) if line.startswith("| GLUE")]
+    found = [(row[3], row[4], row[6]) for row in rows]
+    assert found == [
+        ("0.6000", "2", "8,551 training rows"),
+        ("0.1000", "1", "64 training rows"),
+        ("0.3000", "1", "64 training rows"),
+    ]
+
+
 @pytest.mark.slow
 def test_the_card_has_the_scores_of_glue_squad_and_blimp(evaluated, tmp_path):
     folder, data = tmp_path / "all", tmp_path / "data"
@@ -134,7 +161,7 @@ def test_the_card_has_the_scores_of_glue_squad_and_blimp(evaluated, tmp_path):
     model = folder / "model"
     for command in (
         ["glue", model / "encoder", "--data", data / "GLUE", "--tasks", "sst2", "--epochs", "1"],
-        ["squad", model / "encoder", "--data", data / "squad", "--fit.epochs", "1"],
+        ["squad", model / "encoder", "--data", data / "squad", "--epochs", "1"],
         ["blimp", model, "--data", data / "blimp"],
     ):
         assert main([*map(str, command), "--out", str(folder / command[0])]) == 0

@@ -8,6 +8,7 @@ from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 from huggingface_hub import ModelCard
 from transformers import AutoModel, AutoTokenizer, ElectraForPreTraining
@@ -162,6 +163,13 @@ def test_a_public_repository_is_not_used_if_a_private_one_is_asked_for(
     command = (run_of("electra"), "--out", tmp_path / "model", "--push", REPO, "--private")
     assert "is public" in refused(capsys, *command)
     assert not (tmp_path / "model").exists()
+
+
+def test_offline_mode_is_named(run_of, fake_hub, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    error = refused(capsys, run_of("electra"), "--out", tmp_path / "model", "--push", REPO)
+    assert "fix: unset HF_HUB_OFFLINE" in error
+    assert not fake_hub.requests
 
 
 def test_a_hub_that_does_not_answer_is_an_error(run_of, fake_hub, tmp_path, capsys):

@@ -38,7 +38,7 @@ class Timed(Stepper):
 def made_of(monkeypatch):
     """Return a stepper whose steps and evaluations take given times, and a record of its calls."""
 
-    def make(step: float, evaluation: float = 0.0, asked_to_stop_at: int = -1, choice=FREE):
+    def make(step: float, evaluation: float = 0.0, asked_to_stop_at: int = -1, choice=FREE, sets=1):
         seen = SimpleNamespace(now=0.0, step=step, taken=[], loaded=[], warned=[])
 
         def validate(*what, most):
@@ -64,10 +64,10 @@ def made_of(monkeypatch):
             clip=1.0,
             seed=0,
         )
-        validation = Validation(SimpleNamespace(batch_size=8), 10) if evaluation else None
+        validations = [Validation(SimpleNamespace(batch_size=8), 10)] * sets if evaluation else []
         stop = SimpleNamespace(why=lambda: "SIGINT" if len(seen.taken) == asked_to_stop_at else "")
         seen.fit = lambda recipe, seconds: fit_to_budget(
-            recipe, seen.stepper, validation, seconds, stop, seen.warned.append
+            recipe, seen.stepper, validations, seconds, stop, seen.warned.append
         )
         return seen
 
@@ -114,15 +114,30 @@ def test_evaluation_takes_at_most_a_tenth_of_the_budget(made_of):
     assert found.run.eval_every == -(-found.run.steps // 4)
 
 
+def test_general_text_is_evaluated_as_often_and_once_before_the_first_step(made_of):
+    found = made_of(step=0.5, evaluation=2, sets=2).fit(recipe(), 1000)
+    remaining = 1000 - 2 * 2.5 - 30 - 2 * 4
+    evaluations = int(remaining * 0.1 / 40)
+    assert found.run.steps == int((remaining - (evaluations + 1) * 40) / (0.5 * OVERHEAD))
+
+
+def test_more_steps_have_the_last_shape_of_the_schedules(made_of):
+    stop, given = SimpleNamespace(why=lambda: ""), recipe(eval_every=0)
+    points = ((0.0, given.run.batch_size), (1.0, 4.0 * given.run.batch_size))
+    growing = replace(given, schedules=replace(given.schedules, batch_size=points))
+    found = steps_that_fit(growing, made_of(step=0.5).stepper, [], stop, 1000)
+    assert found == int((1000 - 2 * 2.5 - 30) / (4 * 0.5 * OVERHEAD))
+
+
 def test_more_steps_are_evaluated_at_the_interval_of_the_run(made_of):
     run = made_of(step=0.5, evaluation=2)
     validation = Validation(SimpleNamespace(batch_size=8), 10)
     stop = SimpleNamespace(why=lambda: "")
-    found = steps_that_fit(recipe(eval_every=50), run.stepper, validation, stop, 1000)
+    found = steps_that_fit(recipe(eval_every=50), run.stepper, [validation], stop, 1000)
     remaining = 1000 - 2 * 2.5 - 30 - 2 * 2
     assert found == int((remaining - 20) / (0.5 * OVERHEAD + 20 / 50))
     with pytest.raises(UserError, match="--more is too short"):
-        steps_that_fit(recipe(), made_of(step=10).stepper, None, stop, 60)
+        steps_that_fit(recipe(), made_of(step=10).stepper, [], stop, 60)
 
 
 def test_without_evaluation_all_time_is_for_steps(made_of):

@@ -138,7 +138,7 @@ def test_nothing_is_compiled_while_a_budget_is_measured(graphs, shards, tmp_path
         return measure(*arguments)
 
     monkeypatch.setattr(budget, "_seconds_per_step", counting)
-    budget.fit_to_budget(recipe, stepper, validation, 10.0, Stop(None), print)
+    budget.fit_to_budget(recipe, stepper, [validation], 10.0, Stop(None), print)
     assert compiled == [len(graphs)] == [GRAPHS_PER_NETWORK]
 
 

@@ -891,6 +891,7 @@ def test_general_text_is_mixed_in_and_its_loss_is_reported(nursery, recipe, shar
     assert nursery.run(*command, tmp_path / "unbroken", log=log) == 0, log.read_text()
     assert "mixed with 25% general text" in log.read_text()
     assert "general text: " in log.read_text()
+    assert "The masked-LM head was new at the start" in log.read_text()
     records = read_records(tmp_path / "unbroken" / "metrics.jsonl")
     evaluated = [r for r in records if r["split"] == "validation"]
     assert [r["step"] for r in evaluated] == [0, 10, 20]

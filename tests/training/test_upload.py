@@ -410,7 +410,7 @@ def test_a_killed_process_leaves_its_uploads_to_the_next(tmp_path):
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("s3://bucket/runs", "pip install s3fs"),
+        ("s3://bucket/runs", r'pip install "electrify\[s3\]"'),
         ("gs://bucket/runs", "pip install gcsfs"),
         ("nowhere://ann:geheim@host/runs", "Protocol not known"),
         ("s3:/bucket", "must be the URL of a folder"),

@@ -38,7 +38,7 @@ from electrify.corpora.document import (
 )
 from electrify.corpora.duplicates import KEY, first_occurrences, text_key
 from electrify.corpora.troubles import NOTE
-from electrify.errors import UserError
+from electrify.errors import UserError, needs
 from electrify.jobs import executor
 from electrify.progress import progress
 from electrify.storage.build import Build, Record, committed_file
@@ -132,6 +132,7 @@ def settings_type(kind: str) -> type[Corpus]:
 
 def corpus(settings: Corpus) -> dict[str, Any]:
     """Build the documents and return their manifest."""
+    needs("pyarrow", extra="data", why="writing documents")  # before the sources are hashed
     refuse_output_in_source(settings.out, _paths(settings.sources))
     # The sources of a reader without suffixes are names; those of the Hub may be folders.
     watched = Watched(_paths(settings.sources) if settings.reader.suffixes else [])

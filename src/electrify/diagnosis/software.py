@@ -26,6 +26,8 @@ DASK_COMMANDS = ("corpus", "prepare", "glue", "suite", "probe")
 NEEDS = (
     Need("pyarrow", "data", ("quickstart", "train", "corpus", "tokenizer", "prepare")),
     Need("pyarrow", "data", ("glue",), "for GLUE as `electrify data glue` downloads it"),
+    Need("pyarrow", "data", ("show",), "for documents"),
+    Need("pyarrow", "data", ("embed",), "for .parquet files"),
     Need("ftfy", "data", ("corpus",), "with --repair"),
     Need("zstandard", "data", ("corpus",), "for .zst files"),
     Need("matplotlib", "report", ("quickstart", "train", "report")),
@@ -40,6 +42,7 @@ NEEDS = (
     Need("trackio", "track", ("pretrain",), "with --track trackio"),
     Need("wandb", "track", ("pretrain",), "with --track wandb"),
     Need("distributed", "cluster", DASK_COMMANDS, "with --workers ADDRESS"),
+    Need("s3fs", "s3", ("pretrain",), "with --data s3://… or --upload s3://…"),
 )
 
 

@@ -51,14 +51,16 @@ def paired_difference(
     )
 
 
-def pair_notes(first: Summary, second: Summary) -> list[str]:
+def pair_notes(
+    first: Summary, second: Summary, names: tuple[str, str] = ("first", "second")
+) -> list[str]:
     """Describe the seeds that only one model has, and the degenerate and failed runs of both."""
     notes = []
     unpaired = sorted(set(first.scores) ^ set(second.scores))
     if unpaired:
         notes.append(f"{seeds_text(unpaired)}: only one model has a score, left out")
-    for summary, side in ((first, "first"), (second, "second")):
-        notes += [f"{side}: {note}" for note in run_notes(summary)]
+    for summary, name in zip((first, second), names, strict=True):
+        notes += [f"{name}: {note}" for note in run_notes(summary)]
     return notes
 
 

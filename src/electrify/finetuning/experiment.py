@@ -146,12 +146,12 @@ def train_and_measure(
 
     A killed run is resumed. `stored_result` returns a result that was committed before.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if problem.identity:
-        write_json(folder / "identity.json", dict(problem.identity))
     encoder, splits = load_splits(problem, model)
     train = splits[TRAIN].rows
     network = new_model(problem, encoder, seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    if problem.identity:  # after what may be refused: the settings can then still be changed
+        write_json(folder / "identity.json", dict(problem.identity))
     fitted = fit(network, train.lengths, train.collate, settings, seed, folder, device, on_progress)
     problem.learned(network)
     raw, answers, scores = {}, {}, {}

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from electrify.errors import UserError
 from electrify.models.inputs import takes_token_types
+from electrify.models.pretrained import open_model
 from electrify.models.sharing import DisentangledEmbedding
 from electrify.storage.build import Build, committed_file
 from electrify.storage.commit import describe_damage, read_manifest, write_json
@@ -139,7 +140,7 @@ def own_tensors(network: Any) -> dict[str, Tensor]:
 
 def _check_reload(network: Any, folder: Path, tokenizer: LoadedTokenizer) -> None:
     """Refuse an export whose outputs differ from those of the network."""
-    reloaded = type(network).from_pretrained(folder, dtype=torch.float32).eval()
+    reloaded = open_model(type(network), str(folder))[0].eval()
     probe_BL = probe_ids(tokenizer)
     with torch.no_grad():
         found, wanted = (network_outputs(net, probe_BL) for net in (reloaded, network))

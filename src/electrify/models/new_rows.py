@@ -55,18 +55,40 @@ def resize(
     """
     for rows in (min(pieces, default=size), size):
         if rows != network.config.vocab_size:
-            network.resize_token_embeddings(rows, mean_resizing=False)
+            _resize_rows(network, rows)
     if start == "random":
         return
-    output = network.get_output_embeddings()
-    tensors = [network.get_input_embeddings().weight]
-    if output is not None:
-        tensors += [t for t in (output.weight, getattr(output, "bias", None)) if t is not None]
+    tensors = _rows_by_token(network)
     with torch.no_grad():
         for tensor in {id(tensor): tensor for tensor in tensors}.values():  # tied ones once
             for number, others in pieces.items():
                 if others:
                     tensor[number] = tensor[list(others)].mean(dim=0)
+
+
+def _resize_rows(network: Any, rows: int) -> None:
+    """Resize with transformers, some of whose architectures have methods of their own for it."""
+    try:
+        network.resize_token_embeddings(rows, mean_resizing=False)
+    except TypeError:
+        resized = False
+    else:
+        resized = all(len(tensor) == rows for tensor in _rows_by_token(network))
+    if not resized:
+        raise UserError(
+            f"transformers cannot resize the embeddings of {network.config.model_type}",
+            got=f"{rows:,} tokens in the shards' tokenizer",
+            fix="prepare the shards with the tokenizer of the released model, not an extended one",
+        )
+
+
+def _rows_by_token(network: Any) -> list[torch.Tensor]:
+    """Return the tensors that have a row, or an element, for each token."""
+    output = network.get_output_embeddings()
+    tensors = [network.get_input_embeddings().weight]
+    if output is not None:
+        tensors += [t for t in (output.weight, getattr(output, "bias", None)) if t is not None]
+    return tensors
 
 
 @lru_cache(maxsize=2)  # both networks, and the estimates before them, need it

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from electrify.errors import UserError
 from electrify.models.initialise import NEW_WEIGHTS
 from electrify.models.new_rows import NewEmbeddings, old_tokens, resize
@@ -133,6 +135,13 @@ def load_released(kind: Any, config: Any, start: Start) -> tuple[Any, list[str]]
         )
     setattr(network, NEW_WEIGHTS, frozenset(missing))
     notes = [f"{role}: {name} is newly initialised" for name in missing]
+    words, output = network.get_input_embeddings(), network.get_output_embeddings()
+    same_shape = output is not None and output.weight.shape == words.weight.shape
+    if same_shape and not torch.equal(output.weight, words.weight):
+        notes.append(
+            f"{role}: its released output embeddings, which differ from its input embeddings, are "
+            "replaced by these"
+        )
     if network.config.vocab_size != size and start.tokenizer is not None:
         notes += _resized(network, size, start)
     return network, notes

@@ -4,6 +4,7 @@ A field that is not known is left out. Every score names the file it comes from 
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCardData
@@ -101,20 +102,25 @@ def _eval_result(score: CardScore) -> EvalResult:
 
 
 def score_section(scores: Sequence[CardScore]) -> list[str]:
-    """Return a table of scores, means over seeds, and the files that they are read from."""
+    """Return a table of scores, means over seeds, and the files that they are read from.
+
+    Only scores of the same result folder and settings are averaged: the same task may have been
+    run with all training rows and, to try it out, with a few.
+    """
     groups: dict[tuple[str, ...], list[CardScore]] = {}
     for score in scores:
-        key = (score.dataset, score.config, score.split, score.metric, score.network)
+        about = (score.dataset, score.config, score.split, score.metric, score.network)
+        key = (*about, score.settings, Path(score.file).parts[0])
         groups.setdefault(key, []).append(score)
     rows = []
-    for (dataset, _, split, metric, network), group in groups.items():
+    for (dataset, _, split, metric, network, settings, _), group in groups.items():
         mean = sum(score.value for score in group) / len(group)
         seeds = [score.seed for score in group if score.seed is not None]
         files = {score.file: score.sha256 for score in group}
         hashes = ", ".join(f"`{digest[:12]}`" for digest in files.values())
         rows.append(
             f"| {dataset} | {split} | {metric} | {mean:.4f} | {len(seeds) or MISSING} | {network}"
-            f" | {hashes} |"
+            f" | {settings or MISSING} | {hashes} |"
         )
     files = dict(sorted({score.file: score.sha256 for score in scores}.items()))
     return [
@@ -123,8 +129,8 @@ def score_section(scores: Sequence[CardScore]) -> list[str]:
         "Means over seeds. The `model-index` at the top of this file has every seed. Each score is"
         " read from the result file with the SHA-256 listed below.",
         "",
-        "| task | split | metric | mean | seeds | network | result files (SHA-256) |",
-        "|---|---|---|---|---|---|---|",
+        "| task | split | metric | mean | seeds | network | settings | result files (SHA-256) |",
+        "|---|---|---|---|---|---|---|---|",
         *rows,
         "",
         *(f"- `{digest}` {name}" for name, digest in files.items()),

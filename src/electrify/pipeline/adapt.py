@@ -50,7 +50,7 @@ FOLDER_OF_CHOICE = {
     "lr": "run",
 }
 """The folder of the stage that uses a choice first."""
-VALIDATION = 0.01
+VALIDATION_SHARE = 0.01
 """Fraction of the documents set aside to evaluate the run on; the tokenizer does not see them."""
 LEAST_TEST, MOST_TEST = 0.01, 0.1
 """Range of the fraction of the documents that is set aside to compare models on."""
@@ -181,7 +181,7 @@ def _adapt(settings: Adapt, stages: Stages, base: "BaseModel") -> AdaptResult:
         ],
         *("test", "length", "objective", "batch_size", "lr"),
     )
-    aside = {"validation": VALIDATION, "test": choices["test"]}
+    aside = {"validation": VALIDATION_SHARE, "test": choices["test"]}
     tokenizer = base.encoder
     if settings.add:
         stages.extend_tokenizer(base.encoder, docs, add=settings.add, **aside)
@@ -293,7 +293,7 @@ def _compare(
             length=choices["length"],
             words=settings.words,
         ),
-        list(texts_of_split(docs, "test", VALIDATION, choices["test"])),
+        list(texts_of_split(docs, "test", VALIDATION_SHARE, choices["test"])),
         Findings(
             new_words=new,
             general=general_change(stages.run),

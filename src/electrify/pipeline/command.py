@@ -13,10 +13,10 @@ import tyro
 
 from electrify import config
 from electrify.corpora.corpus import refuse_output_in_source
-from electrify.errors import UserError, needs
+from electrify.errors import UserError
 from electrify.jobs import available_cores
 from electrify.pipeline.choices import Machine, Setting, choose_reading, choose_training
-from electrify.pipeline.stages import Stages
+from electrify.pipeline.stages import Stages, check_packages
 from electrify.pipeline.survey import survey_documents, survey_files
 from electrify.recipes import schema
 from electrify.storage.commit import damaged, read_json, read_manifest, write_json
@@ -95,7 +95,7 @@ def train_from_text(settings: TrainFromText) -> TrainResult:
     """Run every stage, and return what they made."""
     from electrify.training.signals import parse_duration
 
-    needs("matplotlib", extra="report", why="the report at the end")  # better to know immediately
+    check_packages()
     seconds = parse_duration(settings.budget, "--budget")
     if not settings.texts:
         raise UserError("no texts were given", got="no file or folder", fix="name at least one")

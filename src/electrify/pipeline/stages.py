@@ -9,6 +9,7 @@ from typing import Any
 
 from electrify.corpora.clean import Filters
 from electrify.corpora.corpus import Corpus, corpus, settings_type
+from electrify.errors import needs
 from electrify.recipes import schema
 from electrify.storage.commit import read_manifest
 from electrify.storage.folder import Claim
@@ -17,6 +18,12 @@ from electrify.tokens.prepare import Prepare, prepare
 from electrify.tokens.vocabulary import MakeTokenizer, make_tokenizer
 
 NO_CHANGES: Mapping[str, Any] = {}
+
+
+def check_packages() -> None:
+    """Check before the first stage that all stages have their optional packages."""
+    needs("pyarrow", extra="data,report", why="writing documents")
+    needs("matplotlib", extra="data,report", why="the report at the end")
 
 
 class Stages:

@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 
 from electrify.errors import UserError
 from electrify.finetuning.encoder import fingerprint
 from electrify.models.export import ENCODER_ROLE, update_card
+from electrify.models.sentence_folder import read_sentence_folder
 from electrify.objectives.card import CardInputs, CardUse, card
 from electrify.objectives.card_metadata import CardDetails
 from electrify.publishing.onnx_export import ONNX_FOLDER, export_onnx, need_onnx
@@ -66,10 +68,8 @@ def export(settings: ExportModel) -> dict[str, Path]:
     if settings.sentence_transformers:
         encoder = _encoder(exported.folders, settings.out)
         folders[SENTENCES_FOLDER] = export_sentence_vectors(encoder, sentences, settings.pooling)
-        use = CardUse(pooling=settings.pooling)
-        write_sentence_card(
-            sentences, card(ENCODER_ROLE, exported.networks[ENCODER_ROLE], facts, use)
-        )
+    if settings.sentence_transformers or _describes(settings):
+        _update_sentence_card(sentences, exported, facts)
     onnx = {}
     if settings.onnx:
         onnx = export_onnx(exported.folders, settings.out / ONNX_FOLDER)
@@ -145,7 +145,11 @@ def known_base_model(facts: CardInputs) -> str:
     source = facts.recipe.discriminator.init_from
     if source.count("/") != 1 or Path(source).exists() or Path(source).is_absolute():
         return ""
-    return source if isinstance(try_to_load_from_cache(source, "config.json"), str) else ""
+    try:
+        cached = try_to_load_from_cache(source, "config.json")
+    except HFValidationError:  # a folder that is gone, whose path cannot be a Hub name
+        return ""
+    return source if isinstance(cached, str) else ""
 
 
 def _encoder(folders: Mapping[str, Path], out: Path) -> Path:
@@ -179,6 +183,14 @@ def _update_cards(out: Path, exported: Exported, facts: CardInputs) -> None:
     ]
     if updated:
         print(f"model cards updated: {', '.join(updated)}")
+
+
+def _update_sentence_card(folder: Path, exported: Exported, facts: CardInputs) -> None:
+    """Write the card of sentence vectors, if this export or an earlier one has them."""
+    model = read_sentence_folder(str(folder)) if (folder / "manifest.json").is_file() else None
+    if model is not None:
+        encoder, use = exported.networks[ENCODER_ROLE], CardUse(pooling=model.pooling)
+        write_sentence_card(folder, card(ENCODER_ROLE, encoder, facts, use))
 
 
 def _repository_cards(

@@ -129,18 +129,26 @@ def write_onnx(network: ForOnnx, path: Path, vocab_size: int) -> None:
     example = onnx_inputs(network, 2, 6, vocab_size)
     arguments = tuple(torch.from_numpy(example[name]) for name in network.inputs)
     axes = {name: {0: "batch", 1: "length"} for name in network.inputs}
-    with _quiet(), torch.no_grad():
-        torch.onnx.export(
-            network,
-            arguments,
-            path,
-            input_names=network.inputs,
-            output_names=network.outputs,
-            dynamic_shapes=axes,
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
+    try:
+        with _quiet(), torch.no_grad():
+            torch.onnx.export(
+                network,
+                arguments,
+                path,
+                input_names=network.inputs,
+                output_names=network.outputs,
+                dynamic_shapes=axes,
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        causes = [line for line in str(error.__cause__ or error).splitlines() if line.strip()]
+        raise UserError(
+            f"torch cannot export {network.network.config.model_type} to ONNX",
+            got=causes[0][:300] if causes else type(error).__name__,
+            fix="leave out --onnx",
+        ) from error
 
 
 @contextmanager

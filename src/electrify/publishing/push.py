@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import huggingface_hub as hub
-from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils._validators import validate_repo_id
 
@@ -29,9 +33,11 @@ from electrify.storage.commit import sha256_of
 MAIN_BRANCH = "main"
 BRANCH = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 STEP_BRANCH = re.compile(r"step-(\d+)")
-# What earlier uploads may have left in a repository, to be removed if it is not uploaded again.
+# Files of earlier uploads, to be removed if they are not uploaded again; all others are kept.
 OURS = re.compile(
-    r"(onnx|1_Pooling|discriminator|generator|model|encoder)/.*"
+    r"((discriminator|generator|model|encoder)/)?onnx/model\.onnx|1_Pooling/config\.json"
+    r"|(discriminator|generator|model|encoder)/(README\.md|config\.json|model\.safetensors"
+    r"|tokenizer\.json|tokenizer_config\.json|special_tokens_map\.json|vocab\.txt)"
     r"|modules\.json|config_sentence_transformers\.json|sentence_bert_config\.json"
 )
 NOT_UPLOADED = ("manifest.json", "README.md")
@@ -115,6 +121,8 @@ class _hub_problems:  # noqa: N801
             return
         status = int(getattr(getattr(error, "response", None), "status_code", 0))
         fix = FIXES.get(status, "check the network and run the same command again to resume")
+        if isinstance(error, OfflineModeIsEnabled):
+            fix = "unset HF_HUB_OFFLINE and run the same command again"
         got = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         what = f"the Hub does not accept {self.repo}" if status else "the Hub cannot be reached"
         raise UserError(what, got=f"{got} ({self.endpoint})", fix=fix) from error

@@ -6,6 +6,7 @@ A result belongs to a model if it has the fingerprint of one of its networks. Th
 """
 
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ def need_scores(folders: Sequence[Path], networks: Mapping[str, str]) -> list[Ca
 def result_folders_beside(*folders: Path) -> list[Path]:
     """Return the folders with results next to the given ones, in alphabetical order."""
     parents = dict.fromkeys(folder.resolve().parent for folder in folders)
-    beside = (path for parent in parents for path in sorted(parent.iterdir()) if path.is_dir())
+    beside = (path for parent in parents for path in sorted(parent.iterdir()) if _readable(path))
     return [path for path in beside if next(_result_files(path, tolerant=True), None) is not None]
 
 
@@ -110,8 +111,13 @@ def _named(folder: Path, name: str, depth: int) -> Iterator[Path]:
         yield folder / name
     if depth:
         inner = (path for path in folder.iterdir() if not path.name.startswith("."))
-        for path in sorted(path for path in inner if path.is_dir() and not path.is_symlink()):
+        for path in sorted(path for path in inner if _readable(path) and not path.is_symlink()):
             yield from _named(path, name, depth - 1)
+
+
+def _readable(path: Path) -> bool:
+    """Return whether this is a folder that may be listed and entered."""
+    return path.is_dir() and os.access(path, os.R_OK | os.X_OK)
 
 
 def _shared_fingerprint(file: _File) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electrify.config import AcceptsTextPaths, to_dict
-from electrify.errors import needs
-from electrify.pipeline.stages import Stages, announce
+from electrify.pipeline.stages import Stages, announce, check_packages
 from electrify.progress import duration
 from electrify.quickstart.package_task import write_task
 from electrify.recipes import schema
@@ -86,7 +85,7 @@ class Quickstart(AcceptsTextPaths):
 def quickstart(settings: Quickstart) -> None:
     """Run every stage of the pipeline, printing the command of each."""
     start = time.monotonic()
-    needs("matplotlib", extra="report", why="the report at the end")  # fail early
+    check_packages()
     stages = Stages(settings.out)
     with stages.claim("docs"):
         stages.make_documents("docstrings")

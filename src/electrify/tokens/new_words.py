@@ -10,7 +10,7 @@ What guarantees this depends on the tokenizer's model:
                 before. New merges would also apply inside longer words.
     Unigram     Words are vocabulary entries that score just above their old tokens. Only text that
                 starts with a new word can change, so words that would change the start of a longer
-                word of the documents are left out (`extend.py`).
+                word of the documents are left out (`extend.py`). Other text may have more.
 """
 
 import json
@@ -29,7 +29,7 @@ RULES = {
     "WordPiece": "a new token stands for a whole word, between characters that are neither "
     "letters nor digits nor _",
     "BPE": "a new token stands for a whole word of the pre-tokenizer",
-    "Unigram": "a new token stands for a whole word, or for its start before punctuation",
+    "Unigram": "other text may have longer words that start with a new token, and change",
 }
 # Pre-tokenizers that split at every character that ends a `single_word` token, but "_".
 SPLIT_AT_PUNCTUATION = {"BertPreTokenizer", "Whitespace"}

@@ -7,7 +7,7 @@ If the speed changes by more than a third later, a new number is planned and rec
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
@@ -38,7 +38,7 @@ BUSY = 0.7  # share of the CPU time its threads could use; below it, other progr
 def fit_to_budget(
     recipe: Recipe,
     stepper: Stepper,
-    validation: Validation | None,
+    validations: Sequence[Validation],
     seconds: float,
     stop: Stop,
     warn: Callable[[str], None],
@@ -48,7 +48,7 @@ def fit_to_budget(
     The main rank measures, and every rank uses its result. The measured updates are complete ones
     at a learning rate of 0, so no weight changes. Returns None if the run is asked to stop.
     """
-    measured = _measure(recipe, stepper, validation, seconds, stop)
+    measured = _measure(recipe, stepper, validations, seconds, stop)
     if measured is None:
         return None
     remaining, one_step, one_evaluation, cpu_share, _ = measured
@@ -56,7 +56,8 @@ def fit_to_budget(
     evaluations = max(1, min(EVALUATIONS, most))
     # Steps are measured without schedules.
     one_step *= tokens_per_step(recipe) / (recipe.run.batch_size * recipe.run.length)
-    steps = int((remaining - evaluations * one_evaluation) / one_step)
+    at_start = len(validations) > 1  # general text is evaluated before the first step too
+    steps = int((remaining - (evaluations + at_start) * one_evaluation) / one_step)
     if steps < 1:
         raise _too_short("--budget", seconds, measured, "use a longer --budget or a smaller recipe")
     if steps < FEW_STEPS:
@@ -79,16 +80,21 @@ def fit_to_budget(
 
 
 def steps_that_fit(
-    recipe: Recipe, stepper: Stepper, validation: Validation | None, stop: Stop, seconds: float
+    recipe: Recipe,
+    stepper: Stepper,
+    validations: Sequence[Validation],
+    stop: Stop,
+    seconds: float,
 ) -> int | None:
     """Return the number of steps to add for `seconds`, at the recipe's evaluation interval.
 
     Measures as `fit_to_budget` does, so weights and optimizer state must be restored afterwards.
     """
-    measured = _measure(recipe, stepper, validation, seconds, stop)
+    measured = _measure(recipe, stepper, validations, seconds, stop)
     if measured is None:
         return None
     remaining, one_step, one_evaluation, *_ = measured
+    one_step *= tokens_per_step(recipe, 1, 1) / (recipe.run.batch_size * recipe.run.length)
     evaluation_per_step = one_evaluation / (recipe.run.eval_every or 1)
     # There is one evaluation at the end in any case.
     steps = int((remaining - one_evaluation) / (one_step + evaluation_per_step))
@@ -120,10 +126,10 @@ def _too_short(option: str, seconds: float, measured: StepTimes, fix: str) -> Us
 
 
 def _measure(
-    recipe: Recipe, stepper: Stepper, validation: Validation | None, seconds: float, stop: Stop
+    recipe: Recipe, stepper: Stepper, validations: Sequence[Validation], seconds: float, stop: Stop
 ) -> StepTimes | None:
     """Measure a step and an evaluation on the main rank; None if the run is asked to stop."""
-    engine, evaluated = stepper.engine, validation if recipe.run.eval_every else None
+    engine, evaluated = stepper.engine, validations if recipe.run.eval_every else ()
     begin, scale = time.monotonic(), engine.scale_state()
     _warm_up(stepper, evaluated, stop)
     warm, cpu_begin = time.monotonic(), time.process_time()
@@ -175,13 +181,13 @@ def seconds_to_measure(seconds: float) -> float:
     return min(seconds * MEASURING_SHARE, MAX_MEASURING_SECONDS)
 
 
-def _warm_up(stepper: Stepper, validation: Validation | None, stop: Stop) -> None:
+def _warm_up(stepper: Stepper, validations: Sequence[Validation], stop: Stop) -> None:
     """Do once what is to be measured, so that nothing is compiled while it is."""
     for number in range(WARMUP_STEPS):
         _seconds_of_update(stepper, number)
         if stepper.engine.any_reason(stop.why()):
             return
-    _seconds_per_evaluation(stepper, validation, stop)
+    _seconds_per_evaluation(stepper, validations, stop)
 
 
 def _seconds_per_step(stepper: Stepper, seconds: float, stop: Stop) -> float:
@@ -206,11 +212,14 @@ def _seconds_of_update(stepper: Stepper, number: int) -> float:
     return time.monotonic() - begin
 
 
-def _seconds_per_evaluation(stepper: Stepper, validation: Validation | None, stop: Stop) -> float:
-    """Return the time of an evaluation, extrapolated from one micro-batch."""
-    if validation is None:
-        return 0.0
-    begin = time.monotonic()
-    validate(stepper, validation, lambda: stepper.engine.any_reason(stop.why()), most=1)
-    cuts = cut_rows(stepper.engine.share(validation.task.batch_size), stepper.micro_batch)
-    return (time.monotonic() - begin) * len(cuts) * validation.batches
+def _seconds_per_evaluation(
+    stepper: Stepper, validations: Sequence[Validation], stop: Stop
+) -> float:
+    """Return the time of an evaluation of all sets, extrapolated from a micro-batch of each."""
+    seconds = 0.0
+    for validation in validations:
+        begin = time.monotonic()
+        validate(stepper, validation, lambda: stepper.engine.any_reason(stop.why()), most=1)
+        cuts = cut_rows(stepper.engine.share(validation.task.batch_size), stepper.micro_batch)
+        seconds += (time.monotonic() - begin) * len(cuts) * validation.batches
+    return seconds

@@ -105,8 +105,8 @@ class Engine:
         if batch_size % self.world:
             raise UserError(
                 "the batch size must be a multiple of the number of processes",
-                got=f"run.batch_size = {batch_size}, {self.world} processes",
-                fix=f"use a multiple of {self.world}",
+                got=f"{batch_size} examples, {self.world} processes",
+                fix=f"use multiples of {self.world} for run.batch_size and schedules.batch_size",
             )
         return self.share(batch_size)
 

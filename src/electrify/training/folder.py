@@ -152,9 +152,11 @@ class RunFolder(NamedTuple):
         """
         if not stored(self.checkpoints):
             return recipe
+        # A network without weights of its own may have been made from the other's.
+        released = recipe.discriminator.init_from or recipe.generator.init_from
         for role, spec in objective_class(recipe.objective.kind).roles.items():
             section, config_folder = getattr(recipe, spec.section), self.path / "networks" / role
-            if section.init_from and config_folder.is_dir():
+            if released and config_folder.is_dir():
                 section = replace(section, init_from=str(config_folder))
                 recipe = replace(recipe, **{spec.section: section})
         return recipe

@@ -66,7 +66,9 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         check_extension(settings)
     budget = parse_duration(settings.budget, "--budget") if settings.budget else 0.0
     stop = Stop(parse_duration(settings.max_time, "--max-time") if settings.max_time else None)
-    settings = replace(settings, data=staged(settings.data))
+    if settings.general is not None:
+        settings = replace(settings, general=staged(settings.general, "--general"))
+    settings = replace(settings, data=staged(settings.data, "--data"))
     folder, engine = RunFolder(settings.out), Engine(device=settings.device)
     asked = settings.recipe.run.precision
     engine.use(engine.main_first(lambda: folder.choice(asked, engine.device.type)))
@@ -105,12 +107,18 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
             else None
             for data in (settings.data, settings.general)
         )
+        evaluated = [each for each in (validation, general) if each and validation]
+        if settings.general is not None and len(evaluated) < 2:
+            warnings.on_warning(
+                "too few validation examples, of --data or --general, to evaluate general text: "
+                "forgetting is not measured"
+            )
         measuring = None
         if budget and engine.broadcast(folder.started):
             recipe = as_before(recipe, engine.broadcast(folder.recipe if engine.is_main else None))
         elif budget:
             begin = time.monotonic()
-            fitted = fit_to_budget(recipe, stepper, validation, budget, stop, warnings.on_warning)
+            fitted = fit_to_budget(recipe, stepper, evaluated, budget, stop, warnings.on_warning)
             if fitted is None:
                 warnings.on_warning("stopped while measuring the budget: no run was started")
                 return _code(stop.why(), stop)
@@ -129,7 +137,7 @@ def pretrain(settings: Pretrain, checkpoint_fn: Callable[[Path], None] | None = 
         if engine.is_main:
             shards.verified.keep(folder.verified)
         if isinstance(settings, ResumeRun):
-            steps_in = partial(steps_that_fit, recipe, stepper, validation, stop)
+            steps_in = partial(steps_that_fit, recipe, stepper, evaluated, stop)
             if not extend(settings, recipe, folder, engine, steps_in):
                 warnings.on_warning("stopped while measuring the time: the run was not extended")
                 return _code(stop.why(), stop)

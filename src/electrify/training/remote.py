@@ -23,7 +23,8 @@ from electrify.training.checkpoint import RunOf
 
 MANIFEST_FILE = "manifest.json"
 SECONDS_TO_CHECK = 10.0  # for a server to list its files; a slow one does not delay training
-PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
+_S3 = '"electrify[s3]"'
+PACKAGES = {"s3": _S3, "s3a": _S3, "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs"}
 # Object stores need no folders, and creating one would create a bucket with a mistyped name.
 OBJECT_STORES = frozenset(["s3", "s3a", "gs", "gcs"])
 

@@ -13,7 +13,7 @@ from electrify.storage.url import url_of
 from electrify.training.remote import MANIFEST_FILE, mask, open_remote
 
 
-def staged(data: Path) -> Path:
+def staged(data: Path, option: str = "--data") -> Path:
     """Return a folder of shards on this machine; one at a URL is copied and verified first.
 
     The copy is named after its manifest, so other shards at the same URL get another folder. The
@@ -21,7 +21,7 @@ def staged(data: Path) -> Path:
     """
     if (url := url_of(data)) is None:
         return data
-    system, root = open_remote(url, option="--data")
+    system, root = open_remote(url, option)
     content = _read(system, f"{root}/{MANIFEST_FILE}", url)
     folder = cache_folder() / hashlib.sha256(content).hexdigest()[:16]
     incoming = folder / "incoming"

@@ -1,5 +1,6 @@
 """The lines that a run prints before its first step and after its last."""
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,6 +98,8 @@ class GeneralChange(NamedTuple):
     before: float
     end: int
     after: float
+    untrained: bool = False
+    """Whether the masked-LM head knew nothing at the start: any training then lowers the loss."""
 
 
 def general_change(run: Path) -> GeneralChange | None:
@@ -107,17 +110,21 @@ def general_change(run: Path) -> GeneralChange | None:
     if not records:
         return None
     first, last = records[0], records[-1]
-    return GeneralChange(label, first["step"], first[name], last["step"], last[name])
+    untrained = first[name] >= first.get("unigram_loss", math.inf)
+    return GeneralChange(label, first["step"], first[name], last["step"], last[name], untrained)
 
 
 def forgetting_text(run: Path) -> str:
     """Return how the loss on general text changed; empty if it was not evaluated."""
     if (change := general_change(run)) is None:
         return ""
-    return (
+    text = (
         f"general text: {change.label} {change.before:.3f} at step {change.start:,}, "
         f"{change.after:.3f} at step {change.end:,} ({change.after - change.before:+.3f})"
     )
+    if change.untrained:
+        text += "\n  The masked-LM head was new at the start, so this does not measure forgetting."
+    return text
 
 
 def end(done: Done, out: Path, budget: str, spent: Spent) -> str:

@@ -43,7 +43,7 @@ class MeasuredModel(NamedTuple):
     tokenizer: str
 
 
-class Measured(TypedDict):
+class ModelMeasures(TypedDict):
     """A model on the validation pages."""
 
     loss_per_character: float | None
@@ -57,8 +57,8 @@ class AdaptationResult(TypedDict):
     model: str
     objective: str
     """rtd: the loss is that of the generator; mlm: of the model."""
-    before: Measured
-    after: Measured
+    before: ModelMeasures
+    after: ModelMeasures
     error: float | None
     """Standard error of the difference of the losses per character, over pages."""
     guessing: float
@@ -158,7 +158,7 @@ def _make(
     if before is not None and after is not None:
         error = difference_error(before, after, passages)
     measured = [
-        Measured(
+        ModelMeasures(
             loss_per_character=None if side is None else per_character(side, passages),
             tokens_per_word=_tokens_per_word(pages, encoder),
         )

@@ -116,7 +116,7 @@ def paired_differences(
 def _comparison_notes(
     task: GlueTask, both: Sequence[Summary], first: Sequence[Result], second: Sequence[Result]
 ) -> tuple[str, ...]:
-    notes = pair_notes(*both)
+    notes = pair_notes(both[0], both[1])
     for field in ("preset", "train_rows"):
         values = [_values(results, task, field) for results in (first, second)]
         if values[0] != values[1]:

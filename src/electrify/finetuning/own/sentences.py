@@ -97,13 +97,18 @@ def _has_texts(text: str) -> bool:
     return len(rows) > len(filled) / 2
 
 
-def read_sentences(path: Path, text: str, requested: Columns) -> Sentences:
-    """Return the sentences of a file: JSON lines by its suffix, otherwise CoNLL-style."""
+def read_sentences(
+    path: Path, text: str, requested: Columns, tags: Sequence[str] = ()
+) -> Sentences:
+    """Return the sentences of a file: JSON lines by its suffix, otherwise CoNLL-style.
+
+    `tags` are those of the training file or the model, if there is one, whose scheme is kept.
+    """
     if suffix_of(path) in JSON_LINES:
         found = _parse_json(read_table(path, text), requested)
     else:
         found = _parse_conll(path, text, requested)
-    return found._replace(tags=found.tags and from_iob1(found.tags))
+    return found._replace(tags=found.tags and from_iob1(found.tags, tags))
 
 
 def read_for_tagging(path: Path, text: str, requested: Columns, tags: Sequence[str]) -> Sentences:
@@ -113,7 +118,7 @@ def read_for_tagging(path: Path, text: str, requested: Columns, tags: Sequence[s
         filled = [(n, line) for n, line in enumerate(split_lines(text), start=1) if line.strip()]
         words = [split_words(line) for _, line in filled]
         return Sentences(path, words, None, [number for number, _ in filled])
-    return read_sentences(path, text, requested)
+    return read_sentences(path, text, requested, tags)
 
 
 def is_plain_text(text: str, tags: Sequence[str]) -> bool:

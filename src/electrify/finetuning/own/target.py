@@ -114,7 +114,7 @@ def read_matching(path: Path, target: Target, columns: Columns) -> Data:
     """Read another file with the same kind of labels and the same columns."""
     text = read_text(path)
     if target.kind == "tags":
-        return read_sentences(path, text, columns)
+        return read_sentences(path, text, columns, target.labels)
     table = read_table(path, text, columns)
     return extract_texts(table, find_columns(table, columns))
 

@@ -9,7 +9,14 @@ from safetensors.torch import save_file
 
 from electrify.config import to_dict
 from electrify.finetuning.encoder import Encoder
-from electrify.finetuning.experiment import TO_PUBLISH, TRAIN, Outputs, Problem, TrainedModel
+from electrify.finetuning.experiment import (
+    TO_PUBLISH,
+    TRAIN,
+    Outputs,
+    PreparedSplit,
+    Problem,
+    TrainedModel,
+)
 from electrify.finetuning.options import Squad
 from electrify.finetuning.squad.answers import QuestionAnswers, decode, n_best
 from electrify.finetuning.squad.data import Question, SquadFiles, read_questions, sample_questions
@@ -80,6 +87,10 @@ class SquadProblem(Problem):
         best = {q.id: a.prediction for q, a in zip(examples, answers, strict=True)}
         odds = self._odds(examples, answers)
         return evaluate_answers(examples, best, self.files.version, odds, self.threshold)
+
+    def counts(self, splits: Mapping[str, PreparedSplit]) -> dict[str, int]:
+        """Return the number of training questions."""
+        return {"train_rows": splits[TRAIN].rows.counts["questions"]}
 
     def _odds(
         self, questions: Sequence[Question], answers: Sequence[QuestionAnswers]

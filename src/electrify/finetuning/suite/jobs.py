@@ -29,7 +29,7 @@ from electrify.finetuning.glue.problem import MODEL
 from electrify.finetuning.options import Blimp
 from electrify.finetuning.results import Result, damaged_result
 from electrify.finetuning.suite.plans import SuitePlan
-from electrify.jobs import available_cores, executor, in_order
+from electrify.jobs import available_cores, executor, in_order, is_number
 from electrify.progress import duration, progress
 from electrify.storage.commit import left_over
 from electrify.storage.lock import hold
@@ -171,7 +171,7 @@ def suite_workers(workers: int | str, gpus: int, threads: int) -> int | str:
     (3, 2, 'tcp://host:8786')
     """
     text = str(workers)
-    if not text.lstrip("-").isdigit():
+    if not is_number(text):
         return text
     count = int(text)
     if count < 0:

@@ -7,11 +7,16 @@ from typing import NamedTuple
 
 from electrify.errors import UserError
 from electrify.finetuning.blimp.model import kind_of, scored_model
+from electrify.finetuning.encoder import fingerprint
 from electrify.finetuning.glue.command import short_name
 from electrify.models.export import encoder_folder
 from electrify.models.untrained import write_untrained
+from electrify.storage.commit import read_json, write_json
+from electrify.storage.folder import refuse_other
 
 RANDOM = "random:"
+SOURCE_FILE = "source.json"
+"""Of which model a folder has a copy with random weights."""
 
 
 class SuiteModel(NamedTuple):
@@ -66,6 +71,12 @@ def _parse(argument: str) -> SuiteModel:
     if not equals or Path(argument).exists():
         name, given = "", argument
     source = given.removeprefix(RANDOM)
+    if name.startswith(RANDOM):
+        raise UserError(
+            "the name of a model is before random:",
+            got=argument,
+            fix=f"write {name.removeprefix(RANDOM)}={RANDOM}{given}",
+        )
     if not source or (equals and not name and not Path(argument).exists()):
         fix = "write a folder, random:FOLDER or NAME=FOLDER"
         raise UserError("a MODEL is incomplete", got=repr(argument), fix=fix)
@@ -94,6 +105,11 @@ def with_weights(model: SuiteModel, out: Path, scored: bool) -> SuiteModel:
         return model
     folder = out / model.folder
     folder.mkdir(parents=True, exist_ok=True)
+    source = {"encoder": fingerprint(model.encoder), "scorer": fingerprint(model.scorer)}
+    if (path := folder / SOURCE_FILE).is_file():
+        refuse_other(folder, read_json(path), source, others="the sizes of another model")
+    else:
+        write_json(path, source)
     encoder = folder / "encoder"
     write_untrained(model.encoder, encoder)
     if not scored or model.scorer == model.encoder:

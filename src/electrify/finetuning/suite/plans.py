@@ -16,7 +16,7 @@ from electrify.finetuning.blimp.pairs import find_paradigms, read_paradigm
 from electrify.finetuning.encoder import Encoder, open_encoder
 from electrify.finetuning.experiment import Problem
 from electrify.finetuning.fit import check_hyperparameters
-from electrify.finetuning.glue.command import plan_jobs
+from electrify.finetuning.glue.command import CHANGES, plan_jobs
 from electrify.finetuning.glue.data import check_folder, read_split
 from electrify.finetuning.glue.presets import PRESETS, size_of
 from electrify.finetuning.glue.tasks import TASKS
@@ -90,12 +90,16 @@ def _changes(tuned: TunedSettings) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(tuned, name)) is not None}
 
 
-def _label(fit: Fit) -> str:
-    """Return the hyperparameters as a note under tables."""
-    return (
+def _label(fit: Fit, length: int, dev_limit: int = 0) -> str:
+    """Return the hyperparameters as a note under tables, as GLUE's labels name them."""
+    label = (
         f"lr {fit.lr:g}, epochs {fit.epochs:g}, batch size {fit.batch_size}, "
-        f"layer decay {fit.layer_decay:g}"
+        f"layer decay {fit.layer_decay:g}, length {length}"
     )
+    if dev_limit:
+        label += f", the first {dev_limit:,} questions for evaluation"
+    usual = CHANGES["precision"]
+    return label if fit.precision == usual else f"{label}, precision {fit.precision}"
 
 
 def _check_glue(row: SuiteTask, base: Path) -> CheckedTask:
@@ -185,7 +189,7 @@ def _own_problem(settings: Finetune, name: str, limit: int, identity: dict[str, 
     training = read_training(settings.train, settings.kind, requested)
     dev = read_matching(settings.dev, training.target, training.columns)
     data = first_rows(training.data, limit)
-    known = name, _label(settings.fit), identity
+    known = name, _label(settings.fit, settings.length), identity
     return OwnProblem(settings, training.target, data, dev, settings.length, *known)
 
 
@@ -216,7 +220,8 @@ def _plan_squad(
     )
     files = find_files(data, row.version)
     together = SPAN_HEADS[settings.head].batch_size
-    problem = SquadProblem(settings, files, together, row.name, _label(settings.fit))
+    label = _label(settings.fit, min(settings.length, encoder.longest), row.dev_limit)
+    problem = SquadProblem(settings, files, together, row.name, label)
     identity = {"source": model, **squad_identity(problem)}
     make = partial(_same, replace(problem, identity=identity))
     return SuitePlan(make, identity, settings.fit)

@@ -106,7 +106,8 @@ def model_differences(record: SuiteRecord, first: str, second: str) -> list[Diff
             left_out.append(task.name)
             continue
         pairs = [(scores[0][key], scores[1][key]) for key in common]
-        notes = pair_notes(*(record.summary(model, task) for model in (first, second)))
+        summaries = (record.summary(first, task), record.summary(second, task))
+        notes = pair_notes(*summaries, (first, second))
         if task.benchmark == "blimp":
             notes.append("paired by paradigm; the mean over paradigms; not part of overall")
         else:
@@ -132,7 +133,10 @@ def suite_tables(record: SuiteRecord) -> dict[str, Table]:
 
 
 def write_suite_tables(out: Path, tables: dict[str, Table]) -> None:
-    """Write every table as .md, .tex and .csv."""
+    """Write every table as .md, .tex and .csv, and remove those of models that are left out."""
+    for path in out.glob("*-minus-*.*"):
+        if path.stem not in tables and path.suffix in (".md", ".tex", ".csv"):
+            path.unlink()
     for name, text in table_files(tables).items():
         with committed(out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

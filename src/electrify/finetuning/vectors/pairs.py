@@ -125,7 +125,7 @@ class PairRows(NamedTuple):
         return PairBatch(*both, torch.from_numpy(self.scores_N[indices]).float())
 
     def _without_repeats(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Leave out pairs with a text of an earlier pair of the batch.
+        """Leave out pairs with a text of an earlier pair that the batch keeps.
 
         All other second texts of a batch count as wrong, and a repeated one would not be.
         """
@@ -135,7 +135,7 @@ class PairRows(NamedTuple):
             texts = {side.ids[index].tobytes() for side in (self.first, self.second)}
             if not texts & seen:
                 kept.append(index)
-            seen |= texts
+                seen |= texts
         return np.array(kept)
 
 

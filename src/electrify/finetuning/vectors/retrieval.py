@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 QUERIES_AT_ONCE = 1_024
+TIE = 1e-9
+"""Cosines closer than this are equal; a text has the mean rank of those that are."""
 
 
 def unit_rows(vectors_NH: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -33,9 +35,14 @@ def retrieval_scores(
     >>> eye = np.eye(2)
     >>> retrieval_scores("ab", "xy", eye, eye[::-1])
     {'accuracy': 0.0, 'mrr': 0.5}
+    >>> retrieval_scores("abc", "xyz", np.ones((3, 2)), np.ones((3, 2)))
+    {'accuracy': 0.0, 'mrr': 0.5}
     """
-    candidates = {text: number for number, text in enumerate(dict.fromkeys(second))}
-    chosen = [second.index(text) for text in candidates]
+    first_row: dict[str, int] = {}
+    for row, text in enumerate(second):
+        first_row.setdefault(text, row)
+    candidates = {text: number for number, text in enumerate(first_row)}
+    chosen = list(first_row.values())
     gold_Q = np.array([candidates[text] for text in second])
     right: dict[str, set[int]] = defaultdict(set)
     for query, answer in zip(first, gold_Q.tolist(), strict=True):
@@ -47,6 +54,7 @@ def retrieval_scores(
         for row, similar_C in enumerate(similar_QC, start=start):
             own = similar_C[gold_Q[row]]
             similar_C[list(right[first[row]])] = -np.inf
-            ranks.append(1 + int((similar_C > own).sum()))
+            ties = int((abs(similar_C - own) <= TIE).sum())
+            ranks.append(1 + int((similar_C > own + TIE).sum()) + ties / 2)
     ranks_Q = np.array(ranks)
     return {"accuracy": float((ranks_Q == 1).mean()), "mrr": float((1 / ranks_Q).mean())}
