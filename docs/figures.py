@@ -138,11 +138,50 @@ def _line(axes: Axes, curve: list[Any], names: tuple[str, ...], label: str, colo
         axes.plot(*zip(*points, strict=True), color=colour, label=label, marker="o", markersize=3)
 
 
+ARMS = {  # of domain.json: label and colour
+    "released": ("released", GREY),
+    "scratch": ("from scratch", PURPLE),
+    "without": ("adapted, old tokenizer", ORANGE),
+    "with": ("adapted, 2,000 new words", BLUE),
+}
+SCORED = {"before": ("released", GREY), "after": ("adapted", BLUE)}
+
+
+def domain(record: Any) -> None:
+    """Loss per character of every arm on the same words, and scores before and after by seed."""
+    tasks = [(base, task) for base, one in record.items() for task in one.get("scores", {})]
+    figure, panels = plt.subplots(1, len(record) + len(tasks), figsize=(9.6, 2.9), squeeze=False)
+    for axes, (base, one) in zip(panels[0], record.items(), strict=False):
+        shown = [name for name in ARMS if name in one["arms"]]
+        for at, name in enumerate(shown):
+            loss = one["arms"][name]["loss_per_character"]
+            axes.bar(at, loss, color=ARMS[name][1], width=0.72, alpha=0.85)
+            axes.text(at, loss + 0.02, f"{loss:.2f}", ha="center", size=8.5)
+        axes.set_title(f"{base}\nloss per character", size=10, color=GREY)
+        axes.set_xticks([])
+    for axes, (base, task) in zip(panels[0][len(record) :], tasks, strict=True):
+        scores = record[base]["scores"][task]
+        for at, (name, (_, colour)) in enumerate(SCORED.items()):
+            values = [100 * score for score in scores[name]]
+            mean = sum(values) / len(values)
+            axes.scatter([at] * len(values), values, s=14, color=colour, zorder=3)
+            axes.plot([at - 0.25, at + 0.25], [mean, mean], color=colour)
+            axes.text(at, max(values) + 0.1, f"{mean:.1f}", ha="center", va="bottom", size=8.5)
+        axes.margins(x=0.4, y=0.2)
+        axes.set_title(f"{base}\n{task}, {scores['metric']}", size=10, color=GREY)
+        axes.set_xticks([])
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for _, colour in ARMS.values()]
+    labels = [label for label, _ in ARMS.values()]
+    figure.legend(handles, labels, loc="lower center", ncols=4)
+    figure.subplots_adjust(bottom=0.16, top=0.84, wspace=0.45, left=0.05, right=0.99)
+
+
 DRAWN: dict[str, tuple[Callable[[Any], None], str]] = {
     "pipeline": (pipeline, ""),
     "speed": (speed, "speed.json"),
     "scores": (scores, "learning.json"),
     "curves": (curves, "learning.json"),
+    "domain": (domain, "domain.json"),
 }
 
 
